@@ -20,7 +20,7 @@ use std::sync::Arc;
 use cantrip::{MachineClock, MachineEntropy};
 use cantrip_canon::{IdSource, Redactor};
 use cantrip_medium_python::CountingAllocator;
-use cantrip_reply::{Call, ExitStatus, Guard};
+use cantrip_reply::{Call, ExitStatus, Guard, Reply, ReplyBuilder};
 use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::args::usage;
@@ -170,30 +170,22 @@ fn guard() -> Guard {
 async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
     let guard = guard();
     let present = Present { json };
+    // A command without a store: its text is drawn only for a person.
+    let at_once = async |name: &str, reply: &dyn Fn(ReplyBuilder) -> Reply, draw: &dyn Fn() -> String| {
+        present.reply(guard.call(Call::surface(name), |rb| async { reply(rb) }).await, draw)
+    };
     match command {
         Command::Demo(demo) => demo.run(&guard, present).await,
         Command::Cast(cast) => cast.run(&guard, present).await,
         Command::Summon(summon) => summon.run(&guard, present).await,
-        Command::New(new) => {
-            let guarded = guard.call(Call::surface("new"), |rb| async { new.reply(rb) }).await;
-            present.reply(guarded, || new.draw())
-        }
-        Command::Confirm(confirm) => {
-            let guarded = guard.call(Call::surface("confirm"), |rb| async { confirm.reply(rb) }).await;
-            present.reply(guarded, || confirm.draw())
-        }
+        Command::New(new) => at_once("new", &|rb| new.reply(rb), &|| new.draw()).await,
+        Command::Confirm(confirm) => at_once("confirm", &|rb| confirm.reply(rb), &|| confirm.draw()).await,
         Command::Doctor(doctor) => doctor.run(&guard, present).await,
         #[cfg(feature = "conformance")]
         Command::Conformance(conformance) => conformance.run(&guard, present).await,
         Command::Serve(serve) => serve.run(&guard, present).await,
-        Command::Codes(codes) => {
-            let guarded = guard.call(Call::surface("codes"), |rb| async { codes.reply(rb) }).await;
-            present.reply(guarded, || codes.draw())
-        }
-        Command::Limits(limits) => {
-            let guarded = guard.call(Call::surface("limits"), |rb| async { limits.reply(rb) }).await;
-            present.reply(guarded, || limits.draw())
-        }
+        Command::Codes(codes) => at_once("codes", &|rb| codes.reply(rb), &|| codes.draw()).await,
+        Command::Limits(limits) => at_once("limits", &|rb| limits.reply(rb), &|| limits.draw()).await,
         Command::Models(models) => {
             let mut drawn = String::new();
             let guarded = guard
@@ -216,14 +208,10 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
         Command::Pointer(pointer) => pointer.run(&guard, present).await,
         Command::Spend(spend) => spend.run(&guard, present).await,
         Command::Policy(policy) => policy.run(&guard, present).await,
-        Command::Schema(schema) => {
-            let guarded = guard.call(Call::surface("schema"), |rb| async { schema.reply(rb) }).await;
-            present.reply(guarded, || schema.draw())
-        }
+        Command::Schema(schema) => at_once("schema", &|rb| schema.reply(rb), &|| schema.draw()).await,
         Command::Completions(completions) => {
             let script = completions.script(&mut Cantrip::command());
-            let guarded = guard.call(Call::surface("completions"), |rb| async { completions.reply(rb, &script) }).await;
-            present.reply(guarded, || script.clone())
+            at_once("completions", &|rb| completions.reply(rb, &script), &|| script.clone()).await
         }
         Command::Mcp(mcp) => mcp.run(&guard).await,
         Command::Acp(acp) => acp.run(&guard).await,

@@ -5,15 +5,27 @@ use std::str::FromStr;
 
 use cantrip::canon::{AuditId, EntityId, LoomId, RunId, TurnId};
 use cantrip::loom::{
-    AnyId, AnyLoom, Contracts, Error, Ledger, ListPage, Loom, PageRequest, ReceiptFilter, ReservationFilter, RunView,
+    Actor, AnyId, AnyLoom, Contracts, Error, Ledger, ListPage, Loom, PageRequest, ReceiptFilter, ReservationFilter,
+    RunView,
 };
 use cantrip::spend::{AuthorizationRef, ReservationId};
 use cantrip::{loom_id_for, store_refusal};
 use cantrip_ds::contract::{CompiledId, ReceiptId, SignatureId};
 use cantrip_reply::{Refusal, codes};
+use futures_util::future::OptionFuture;
 use serde_json::json;
 
 const LAST: &str = "@last";
+
+/// Resolves an optional argument.
+pub(crate) async fn optional<T>(asked: Option<impl Future<Output = Result<T, Refusal>>>) -> Result<Option<T>, Refusal> {
+    OptionFuture::from(asked).await.transpose()
+}
+
+/// Parses the name of the person or program that makes a change.
+pub(crate) fn actor(by: &str) -> Result<Actor, Refusal> {
+    Actor::new(by).map_err(|fault| codes::config_invalid("--by", by, fault.to_string()).into())
+}
 
 /// Returns the turn; an entity, cast or run stands for its last turn.
 pub(crate) async fn turn(loom: &AnyLoom, asked: Option<&str>) -> Result<TurnId, Refusal> {
@@ -207,14 +219,11 @@ async fn by_prefix<Id: FromStr + Display, Row>(
     if let Ok(id) = asked.parse() {
         return Ok(id);
     }
-    let (mut found, mut page) = (Vec::new(), PageRequest::FIRST);
-    loop {
+    let (mut found, mut next) = (Vec::new(), Some(PageRequest::FIRST));
+    while let Some(page) = next {
         let listed = list(page).await.map_err(refuse_store_error)?;
         found.extend(listed.items.into_iter().map(&id).filter(|id| id.to_string().starts_with(asked)));
-        match listed.next {
-            Some(after) => page.after = Some(after),
-            None => break,
-        }
+        next = page.following(listed.next);
     }
     match (found.pop(), found.len()) {
         (Some(id), 0) => Ok(id),

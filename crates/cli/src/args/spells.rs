@@ -155,20 +155,21 @@ pub(crate) fn build_asking(spell: &Spell, loom: &AnyLoom, ask_human: AnyGate) ->
 
 /// Returns the mediums that this spell and its children may need; the conversation medium is always available.
 fn mediums(spell: &Spell) -> Result<Vec<Arc<dyn Medium>>, Refusal> {
-    let mut mediums: Vec<Arc<dyn Medium>> = Vec::new();
-    for kind in spell.mediums() {
-        match kind {
-            MediumKind::Javascript => {
-                let medium = Javascript::start(Options::default())
-                    .map_err(|error| codes::sandbox_unavailable("javascript", error.to_string()))?;
-                mediums.push(Arc::new(medium));
-            }
-            MediumKind::Python => mediums.push(Arc::new(worker::python()?)),
-            // The build of the spell reports which of these are not available yet.
-            MediumKind::Conversation | MediumKind::Shell | MediumKind::Browser | MediumKind::Human => {}
+    spell.mediums().into_iter().filter_map(|kind| medium(kind).transpose()).collect()
+}
+
+/// Starts the medium of this kind, if this process serves it.
+pub(crate) fn medium(kind: MediumKind) -> Result<Option<Arc<dyn Medium>>, Refusal> {
+    match kind {
+        MediumKind::Javascript => {
+            let medium = Javascript::start(Options::default())
+                .map_err(|error| codes::sandbox_unavailable("javascript", error.to_string()))?;
+            Ok(Some(Arc::new(medium)))
         }
+        MediumKind::Python => Ok(Some(Arc::new(worker::python()?))),
+        // The build of the spell reports which of these are not available yet.
+        MediumKind::Conversation | MediumKind::Shell | MediumKind::Browser | MediumKind::Human => Ok(None),
     }
-    Ok(mediums)
 }
 
 /// Opens the crystal of this name outside of any spell.

@@ -9,7 +9,7 @@ use cantrip_reply::{Guard, Refusal};
 use cantrip_service::{ArtifactUpload, Service};
 use serde_json::Value;
 
-use super::{CommandReply, run_on_store};
+use super::{CommandReply, Context, run_on_store, with_text};
 use crate::args::store::{Access, Store};
 use crate::args::{ids, input_files, signatures};
 use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
@@ -71,26 +71,20 @@ enum ArtifactAction {
 
 impl ArtifactCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        let command = async |store: &Store, service: &Service| self.answer(store, service).await;
+        let command = async |on: Context<'_>| self.answer(on.store, on.service).await;
         run_on_store("artifact", self.store.as_deref(), Access::Write, guard, present, command).await
     }
 
     async fn answer(&self, store: &Store, service: &Service) -> Result<CommandReply, Refusal> {
         Ok(match &self.what {
             ArtifactAction::Ls { signature } => {
-                let of = match signature {
-                    Some(asked) => Some(signatures::resolve_signature(&service.catalog(), asked).await?),
-                    None => None,
-                };
-                let guarded = service.artifacts(of, PageRequest::FIRST).await;
-                let drawn = list(guarded.reply.value().and_then(|value| value.get("items")));
-                (guarded, drawn)
+                let catalog = service.catalog();
+                let of = signature.as_ref().map(|asked| signatures::resolve_signature(&catalog, asked));
+                with_text(service.artifacts(ids::optional(of).await?, PageRequest::FIRST).await, list)
             }
             ArtifactAction::Show { artifact } => {
                 let id = ids::artifact(&store.loom, artifact).await?;
-                let guarded = service.artifact(&id).await;
-                let drawn = guarded.reply.value().map(show).unwrap_or_default();
-                (guarded, drawn)
+                with_text(service.artifact(&id).await, show)
             }
             ArtifactAction::Add { signature, file, parent, note, by } => {
                 let signature = signatures::resolve_signature(&service.catalog(), signature).await?;
@@ -98,24 +92,21 @@ impl ArtifactCommand {
                     Some("-") => input_files::context(input_files::standard_input()?),
                     Some(_) | None => input_files::context_file(file)?,
                 };
-                let parent = match parent {
-                    Some(asked) => Some(ids::artifact(&store.loom, asked).await?),
-                    None => None,
-                };
+                let parent = ids::optional(parent.as_ref().map(|asked| ids::artifact(&store.loom, asked))).await?;
                 let artifact = artifact.unwrap_or(Value::Null);
                 let giving = ArtifactUpload { signature, artifact, parent, note: note.clone(), by: by.clone() };
                 let guarded = service.add_artifact(giving).await;
                 let id = guarded.reply.data().get("compiled_id").and_then(Value::as_str).unwrap_or_default();
-                let drawn = format!("{id}\n");
-                (guarded, drawn)
+                let text = format!("{id}\n");
+                (guarded, text)
             }
         })
     }
 }
 
-fn list(items: Option<&Value>) -> String {
+fn list(value: &Value) -> String {
     let mut text = String::new();
-    for row in items.and_then(Value::as_array).into_iter().flatten() {
+    for row in value["items"].as_array().into_iter().flatten() {
         let told = |key: &str| row.get(key).and_then(Value::as_str).unwrap_or_default();
         let _ = writeln!(
             text,

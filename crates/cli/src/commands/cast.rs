@@ -81,19 +81,13 @@ impl Cast {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
         if self.dry_run {
             let mut shown = String::new();
-            let guarded = guard
-                .call(Call::surface("cast"), |rb| async {
-                    match self.resolve().await {
-                        Ok((spell, cantrip)) => {
-                            shown = dry_run::draw(&spell, &cantrip);
-                            let told = dry_run::data(&spell, &cantrip);
-                            rb.success(codes::read(format!("spell {}", spell.name)).data(told))
-                        }
-                        Err(refusal) => rb.refuse(refusal),
-                    }
-                })
-                .await;
-            return present.reply(guarded, || shown);
+            let drawn = guard.call(Call::surface("cast"), |rb| async {
+                rb.answer(self.resolve().await.map(|(spell, cantrip)| {
+                    shown = dry_run::draw(&spell, &cantrip);
+                    codes::read(format!("spell {}", spell.name)).data(dry_run::data(&spell, &cantrip))
+                }))
+            });
+            return present.reply(drawn.await, || shown);
         }
         match self.prepare().await {
             Ok(prepared) => self.cast(guard, present, prepared).await,

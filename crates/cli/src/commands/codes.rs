@@ -33,14 +33,11 @@ impl Codes {
             let told = json!({"version": REASON_CODES_VERSION, "reasons": reasons});
             return rb.success(codes::ok("codes").data(told));
         }
-        match self.selected() {
-            Ok(selected) => {
-                let rows: Vec<_> = selected.iter().map(|code| code.row()).collect();
-                let Registry { version, codes: _ } = registry::registry();
-                rb.success(codes::ok("codes").data(json!({"version": version})).data(json!({"codes": rows})))
-            }
-            Err(refusal) => rb.refuse(refusal),
-        }
+        rb.answer(self.selected().map(|selected| {
+            let rows: Vec<_> = selected.iter().map(|code| code.row()).collect();
+            let Registry { version, codes: _ } = registry::registry();
+            codes::ok("codes").data(json!({"version": version})).data(json!({"codes": rows}))
+        }))
     }
 
     /// Returns the policy reasons if the arguments ask for reasons: all of them, or those with the given prefix.

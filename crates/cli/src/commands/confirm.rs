@@ -19,10 +19,8 @@ pub(crate) struct Confirm {
 
 impl Confirm {
     pub(crate) fn reply(&self, rb: ReplyBuilder) -> Reply {
-        match self.confirm() {
-            Ok(line) => rb.success(codes::created("confirmed address", &line).data(json!({"state": "confirmed"}))),
-            Err(refusal) => rb.refuse(refusal),
-        }
+        let created = |line: String| codes::created("confirmed address", &line).data(json!({"state": "confirmed"}));
+        rb.answer(self.confirm().map(created))
     }
 
     fn confirm(&self) -> Result<String, Refusal> {

@@ -2,18 +2,16 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
 
 use cantrip::{MachineClock, MachineEntropy};
 use cantrip_canon::{Clock, IdSource};
-use cantrip_circle::{Medium, MediumKind};
+use cantrip_circle::MediumKind;
 use cantrip_conformance::{Case, Suite, Verdict, read_files, unreadable};
 use cantrip_loom::{AnyLoom, Jsonl};
-use cantrip_medium_javascript::{Javascript, Options};
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use serde_json::{Value, json};
 
-use crate::commands::worker;
+use crate::args::spells;
 use cantrip_terminal::present::{Present, answer};
 
 /// Run conformance tests from case files against this runtime.
@@ -84,12 +82,10 @@ impl Conformance {
         if let (true, Some(filter)) = (cases.is_empty(), &self.filter) {
             return Err(codes::not_found("case", filter).into());
         }
-        let javascript = Javascript::start(Options::default())
-            .map_err(|error| codes::sandbox_unavailable("javascript", error.to_string()))?;
-        let mut mediums: Vec<Arc<dyn Medium>> = vec![Arc::new(javascript)];
-        if cases.iter().any(|(_, case)| case.acts_in(MediumKind::Python)) {
-            mediums.push(Arc::new(worker::python()?));
-        }
+        let has_python = cases.iter().any(|(_, case)| case.acts_in(MediumKind::Python));
+        let kinds = [Some(MediumKind::Javascript), has_python.then_some(MediumKind::Python)];
+        let mediums = kinds.into_iter().flatten().filter_map(|kind| spells::medium(kind).transpose());
+        let mediums = mediums.collect::<Result<Vec<_>, _>>()?;
         let suite = Suite { loom: open_loom(&self.store)?, mediums };
         let (ids, clock) = (IdSource::new(MachineEntropy), MachineClock::new());
         let mut tally = Tally::default();

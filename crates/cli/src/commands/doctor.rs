@@ -24,7 +24,6 @@ use serde_json::json;
 use crate::args::spells;
 use crate::args::store::{self, Access, Store, StoreTarget};
 use crate::commands::cast::dry_run;
-use crate::commands::worker;
 use crate::limits::FREE_BYTES_MIN;
 use crate::process::{self, Presence};
 use cantrip_settings::current_folder;
@@ -127,8 +126,8 @@ impl Doctor {
             Ok(place) => self.look_at_store(place, guard, &mut findings).await,
             Err(refusal) => findings.push(refusal_finding("store", guard, refusal).await),
         }
-        findings.push(javascript(guard).await);
-        findings.push(python(guard).await);
+        findings.push(sandbox(MediumKind::Javascript, "a sandbox computes", guard).await);
+        findings.push(sandbox(MediumKind::Python, "a worker starts and computes", guard).await);
         findings.push(program_in_path("bwrap", "shell", "install bubblewrap if an agent needs a shell"));
         findings.extend(unlabelled());
         findings.extend(wire::findings().await);
@@ -268,8 +267,8 @@ async fn runs(store: &Store) -> Result<Finding, Error> {
     let loom = &store.loom;
     let (mut held, mut gone, mut waiting) = (0_u64, 0_u64, 0_u64);
     for state in [RunState::Running, RunState::Waiting] {
-        let mut page = PageRequest::FIRST;
-        loop {
+        let mut next = Some(PageRequest::FIRST);
+        while let Some(page) = next {
             let listed = loom.runs_in(state, page).await?;
             for run in &listed.items {
                 if state == RunState::Waiting {
@@ -284,10 +283,7 @@ async fn runs(store: &Store) -> Result<Finding, Error> {
                     Some(_) | None => gone += 1,
                 }
             }
-            match listed.next {
-                Some(after) => page.after = Some(after),
-                None => break,
-            }
+            next = page.following(listed.next);
         }
     }
     let said = format!("{held} running, {gone} orphaned, {waiting} waiting");
@@ -321,27 +317,15 @@ async fn run_program(
     Err(codes::sandbox_unavailable(medium.as_str(), reply.reply().message()).into())
 }
 
-async fn javascript(guard: &Guard) -> Finding {
-    use cantrip_medium_javascript::{Javascript, Options};
-    let started = Javascript::start(Options::default());
-    let computed = match started {
-        Ok(medium) => run_program(MediumKind::Javascript, Arc::new(medium), guard).await,
-        Err(error) => Err(codes::sandbox_unavailable("javascript", error.to_string()).into()),
-    };
-    match computed {
-        Ok(()) => Finding::good("javascript", "a sandbox computes"),
-        Err(refusal) => refusal_finding("javascript", guard, refusal).await,
-    }
-}
-
-async fn python(guard: &Guard) -> Finding {
-    let computed = match worker::python() {
-        Ok(medium) => run_program(MediumKind::Python, Arc::new(medium), guard).await,
+async fn sandbox(medium: MediumKind, said: &str, guard: &Guard) -> Finding {
+    let computed = match spells::medium(medium) {
+        Ok(Some(served_by)) => run_program(medium, served_by, guard).await,
+        Ok(None) => Ok(()),
         Err(refusal) => Err(refusal),
     };
     match computed {
-        Ok(()) => Finding::good("python", "a worker starts and computes"),
-        Err(refusal) => refusal_finding("python", guard, refusal).await,
+        Ok(()) => Finding::good(medium.as_str(), said),
+        Err(refusal) => refusal_finding(medium.as_str(), guard, refusal).await,
     }
 }
 

@@ -10,10 +10,9 @@ mod tree;
 
 use std::process::ExitCode;
 
-use cantrip::Runtime;
 use cantrip::loom::limits::PAGE_ITEMS_MAX;
-use cantrip::loom::{Actor, AnyLoom, Damage, Error, Jsonl, Loom, VerifyReport};
-use cantrip::store_refusal;
+use cantrip::loom::{AnyLoom, Damage, Error, Jsonl, Loom, VerifyReport};
+use cantrip::{Runtime, store_refusal};
 use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
 use cantrip_service::{RewardRequest, Service};
 use serde::Serialize;
@@ -179,20 +178,14 @@ impl LoomCommand {
             }
             LoomAction::Reward { turn, value, by, note } => {
                 let turn = ids::turn(&loom, turn.as_deref()).await?;
-                let by = Actor::new(by.as_str())
-                    .map_err(|fault| codes::config_invalid("--by", by.as_str(), fault.to_string()))?;
-                let rewarding = RewardRequest { turn, reward: *value, by, note: note.clone() };
+                let rewarding = RewardRequest { turn, reward: *value, by: ids::actor(by)?, note: note.clone() };
                 let guarded = service(loom, guard).reward(rewarding).await;
-                let told = if guarded.reply.reply_type().is_success() {
-                    format!("{turn}  reward {value}\n")
-                } else {
-                    String::new()
-                };
-                (guarded, told)
+                let is_success = guarded.reply.reply_type().is_success();
+                (guarded, if is_success { format!("{turn}  reward {value}\n") } else { String::new() })
             }
             LoomAction::Export(export) => {
                 let of = ids::loom(&loom, export.of()).await?;
-                export.execute(&service(loom, guard), of, guard, json).await?
+                export.execute(&service(loom, guard), of, json).await?
             }
             LoomAction::Import(import) => import.execute(&loom, guard).await?,
             LoomAction::Verify => verify_store(guard, self.place()?).await,
@@ -237,17 +230,13 @@ async fn read_reply<T: Serialize>(
 
 async fn verify_store(guard: &Guard, place: StoreTarget) -> CommandReply {
     let mut text = String::new();
-    let guarded = guard
-        .call(Call::surface("loom"), |rb| async {
-            match inspect_store(place).await {
-                Ok((name, found)) => {
-                    text = draw::verified(&name, &found);
-                    rb.success(codes::verified(name, found.records).data(found))
-                }
-                Err(refusal) => rb.refuse(refusal),
-            }
-        })
-        .await;
+    let verified = guard.call(Call::surface("loom"), |rb| async {
+        rb.answer(inspect_store(place).await.map(|(name, found)| {
+            text = draw::verified(&name, &found);
+            codes::verified(name, found.records).data(found)
+        }))
+    });
+    let guarded = verified.await;
     (guarded, text)
 }
 

@@ -9,6 +9,7 @@ pub(crate) mod confirm;
 #[cfg(feature = "conformance")]
 pub(crate) mod conformance;
 pub(crate) mod doctor;
+mod export_lines;
 pub(crate) mod limits;
 pub(crate) mod loom;
 pub(crate) mod mcp;
@@ -33,6 +34,7 @@ use std::process::ExitCode;
 
 use cantrip_reply::{Guard, GuardedReply, Refusal};
 use cantrip_service::Service;
+use serde_json::Value;
 
 use crate::args::store::{self, Access, Store};
 use crate::runtime;
@@ -54,6 +56,20 @@ impl From<CommandReply> for Outcome {
     }
 }
 
+/// The open store of a command, the service on it, and the way to its user.
+struct Context<'a> {
+    store: &'a Store,
+    service: &'a Service,
+    guard: &'a Guard,
+    present: Present,
+}
+
+/// Returns the reply with the text of its value; a reply without a value has none.
+fn with_text<T: Into<Option<String>>>(guarded: GuardedReply, draw: impl FnOnce(&Value) -> T) -> CommandReply {
+    let text = guarded.reply.value().and_then(|value| draw(value).into()).unwrap_or_default();
+    (guarded, text)
+}
+
 /// Opens a store, runs a command on it and prints its reply.
 async fn run_on_store<T: Into<Outcome>>(
     name: &str,
@@ -61,10 +77,13 @@ async fn run_on_store<T: Into<Outcome>>(
     access: Access,
     guard: &Guard,
     present: Present,
-    command: impl AsyncFnOnce(&Store, &Service) -> Result<T, Refusal>,
+    command: impl AsyncFnOnce(Context<'_>) -> Result<T, Refusal>,
 ) -> ExitCode {
     let replied = match store::open_here(url, access) {
-        Ok(store) => command(&store, &runtime::service(&store, guard)).await,
+        Ok(store) => {
+            let service = &runtime::service(&store, guard);
+            command(Context { store: &store, service, guard, present }).await
+        }
         Err(refusal) => Err(refusal),
     };
     print_reply(name, guard, present, replied).await

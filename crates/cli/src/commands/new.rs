@@ -22,12 +22,8 @@ pub(crate) struct New {
 
 impl New {
     pub(crate) fn reply(&self, rb: ReplyBuilder) -> Reply {
-        match self.write() {
-            Ok(files) => {
-                rb.success(codes::created("spell", &self.name).data(json!({"state": "written", "files": files})))
-            }
-            Err(refusal) => rb.refuse(refusal),
-        }
+        let created = |files| codes::created("spell", &self.name).data(json!({"state": "written", "files": files}));
+        rb.answer(self.write().map(created))
     }
 
     /// Writes all files, or none if one of them exists: an existing file is somebody's work.

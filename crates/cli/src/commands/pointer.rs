@@ -4,18 +4,18 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cantrip::loom::{Actor, AnyLoom, Contracts, PageRequest};
+use cantrip::loom::{AnyLoom, Contracts, PageRequest};
 use cantrip::store_refusal;
 use cantrip_ds::contract::limits::{EVALUATION_BYTES_MAX, PROMOTE_COST_PERCENT_MAX};
 use cantrip_ds::contract::{
     Canary, CanaryScope, CompiledId, EvalReport, Pointer, PointerAudit, PromotionCriteria, PromotionRule, SignatureId,
 };
-use cantrip_reply::{Guard, GuardedReply, Refusal, codes};
+use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_service::{PointerRequest, PreviewCallers, Promotion, RolloutAction, RolloutPreview, Service};
 use serde_json::Value;
 
-use super::{CommandReply, run_on_store};
-use crate::args::store::{Access, Store};
+use super::{CommandReply, Context, run_on_store, with_text};
+use crate::args::store::Access;
 use crate::args::{ids, input_files, signatures};
 use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
 
@@ -231,15 +231,14 @@ impl CallerIds {
 
 impl Changing {
     fn of(&self, signature: SignatureId) -> Result<PointerRequest, Refusal> {
-        let actor = Actor::new(self.by.as_str());
-        let actor = actor.map_err(|fault| codes::config_invalid("--by", self.by.as_str(), fault.to_string()))?;
-        Ok(PointerRequest { signature, expected_version: self.expect, actor, reason: self.because.clone() })
+        let (actor, reason) = (ids::actor(&self.by)?, self.because.clone());
+        Ok(PointerRequest { signature, expected_version: self.expect, actor, reason })
     }
 }
 
 impl PointerCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        let command = async |store: &Store, service: &Service| self.what.execute(&store.loom, service).await;
+        let command = async |on: Context<'_>| self.what.execute(&on.store.loom, on.service).await;
         run_on_store("pointer", self.store.as_deref(), Access::Write, guard, present, command).await
     }
 }
@@ -249,21 +248,19 @@ impl PointerAction {
         let catalog = service.catalog();
         let guarded = match self {
             Self::Show { signature: None } => {
-                let guarded = service.pointers().await;
-                let drawn = read::<Vec<Pointer>>(&guarded).map(|all| all.iter().map(draw_pointer).collect::<String>());
-                return Ok((guarded, drawn.unwrap_or_default()));
+                let draw =
+                    |value: &Value| Some(read::<Vec<Pointer>>(value)?.iter().map(draw_pointer).collect::<String>());
+                return Ok(with_text(service.pointers().await, draw));
             }
             Self::Show { signature: Some(asked) } => {
-                let guarded = service.pointer(&signatures::resolve_signature(&catalog, asked).await?).await;
-                let drawn = read::<Pointer>(&guarded).as_ref().map(draw_pointer);
-                return Ok((guarded, drawn.unwrap_or_default()));
+                let signature = signatures::resolve_signature(&catalog, asked).await?;
+                let draw = |value: &Value| read(value).as_ref().map(draw_pointer);
+                return Ok(with_text(service.pointer(&signature).await, draw));
             }
             Self::Audits { signature, after } => {
                 let signature = signatures::resolve_signature(&catalog, signature).await?;
-                let guarded =
-                    service.pointer_audits(signature, PageRequest { after: *after, ..PageRequest::FIRST }).await;
-                let drawn = guarded.reply.value().and_then(draw_audits);
-                return Ok((guarded, drawn.unwrap_or_default()));
+                let page = PageRequest { after: *after, ..PageRequest::FIRST };
+                return Ok(with_text(service.pointer_audits(signature, page).await, draw_audits));
             }
             Self::Preview { signature, keys, prefix, percent, caller } => {
                 let signature = signatures::resolve_signature(&catalog, signature).await?;
@@ -271,9 +268,8 @@ impl PointerAction {
                     Some(scope) => PreviewCallers::One(Box::new(scope)),
                     None => PreviewCallers::Numbered { keys: *keys, prefix: prefix.clone() },
                 };
-                let guarded = service.preview(&RolloutPreview { signature, callers, percent: *percent }).await;
-                let drawn = guarded.reply.value().and_then(split);
-                return Ok((guarded, drawn.unwrap_or_default()));
+                let preview = RolloutPreview { signature, callers, percent: *percent };
+                return Ok(with_text(service.preview(&preview).await, split));
             }
             Self::Set { signature, artifact, seed, by } => {
                 let signature = signatures::resolve_signature(&catalog, signature).await?;
@@ -297,10 +293,7 @@ impl PointerAction {
             }
             Self::Promote { signature, artifact, report, not_worse, cost_percent, force, by } => {
                 let signature = signatures::resolve_signature(&catalog, signature).await?;
-                let artifact = match artifact {
-                    Some(asked) => Some(ids::artifact(loom, asked).await?),
-                    None => None,
-                };
+                let artifact = ids::optional(artifact.as_ref().map(|asked| ids::artifact(loom, asked))).await?;
                 let rule = if *not_worse { PromotionRule::NOT_WORSE } else { PromotionRule::Better };
                 let bar = PromotionCriteria { rule, cost_percent_max: *cost_percent };
                 let evaluation = report.as_deref().map(read_evaluation).transpose()?;
@@ -309,15 +302,12 @@ impl PointerAction {
             }
             Self::Rollback { signature, to, by } => {
                 let signature = signatures::resolve_signature(&catalog, signature).await?;
-                let to = match to {
-                    Some(asked) => Some(ids::audit(loom, &signature, asked).await?),
-                    None => None,
-                };
+                let to = ids::optional(to.as_ref().map(|asked| ids::audit(loom, &signature, asked))).await?;
                 service.repoint(by.of(signature)?, RolloutAction::Rollback { to }).await
             }
         };
         let data = guarded.reply.data();
-        let pointer = data.get("pointer").and_then(|pointer| serde_json::from_value::<Pointer>(pointer.clone()).ok());
+        let pointer: Option<Pointer> = data.get("pointer").and_then(read);
         let kept = if data.get("audit_id").is_some_and(Value::is_null) { "nothing changed\n" } else { "" };
         let drawn = pointer.as_ref().map(|pointer| format!("{kept}{}", draw_pointer(pointer)));
         Ok((guarded, drawn.unwrap_or_default()))
@@ -339,8 +329,8 @@ async fn canary_of(loom: &AnyLoom, signature: &SignatureId) -> Result<CompiledId
     })
 }
 
-fn read<T: serde::de::DeserializeOwned>(guarded: &GuardedReply) -> Option<T> {
-    serde_json::from_value(guarded.reply.value()?.clone()).ok()
+fn read<T: serde::de::DeserializeOwned>(value: &Value) -> Option<T> {
+    serde_json::from_value(value.clone()).ok()
 }
 
 fn draw_pointer(pointer: &Pointer) -> String {
@@ -360,14 +350,8 @@ fn split(value: &Value) -> Option<String> {
     let mut text = String::new();
     for row in value.get("rows")?.as_array()? {
         let told = |key: &str| strip_control(row.get(key).and_then(Value::as_str).unwrap_or_default());
-        let _ = writeln!(
-            text,
-            "{:<16} {:>3}  {:<8} {}",
-            told("key"),
-            row.get("bucket")?.as_u64()?,
-            told("variant"),
-            told("compiled_id")
-        );
+        let (key, bucket, variant) = (told("key"), row.get("bucket")?.as_u64()?, told("variant"));
+        let _ = writeln!(text, "{key:<16} {bucket:>3}  {variant:<8} {}", told("compiled_id"));
     }
     let count = |key: &str| value.get(key).and_then(Value::as_u64).unwrap_or(0);
     let (primary, canary) = (count("primary"), count("canary"));
@@ -376,7 +360,7 @@ fn split(value: &Value) -> Option<String> {
 }
 
 fn draw_audits(value: &Value) -> Option<String> {
-    let audits: Vec<PointerAudit> = serde_json::from_value(value.get("items")?.clone()).ok()?;
+    let audits: Vec<PointerAudit> = read(value.get("items")?)?;
     let mut text = String::new();
     for audit in &audits {
         let what = serde_json::to_value(audit.action).ok()?;

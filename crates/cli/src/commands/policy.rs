@@ -3,11 +3,10 @@
 use std::process::ExitCode;
 
 use cantrip_reply::Guard;
-use cantrip_service::Service;
 
-use super::run_on_store;
+use super::{Context, run_on_store};
 use crate::args::ids;
-use crate::args::store::{Access, Store};
+use crate::args::store::Access;
 use cantrip_terminal::present::Present;
 
 /// Replay and verify the policy decisions of a run.
@@ -39,9 +38,9 @@ enum PolicyAction {
 impl PolicyCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
         let PolicyAction::Replay { run } = &self.what;
-        let command = async |store: &Store, service: &Service| {
-            let run = ids::run(&store.loom, run.as_deref()).await?;
-            let guarded = service.replay_policy(run).await;
+        let command = async |on: Context<'_>| {
+            let run = ids::run(&on.store.loom, run.as_deref()).await?;
+            let guarded = on.service.replay_policy(run).await;
             let decisions = guarded.reply.data().get("decisions").cloned().unwrap_or_default();
             Ok((guarded, format!("{decisions} decisions about {run}: each has the same result again\n")))
         };

@@ -15,6 +15,7 @@ use cantrip_service::Service;
 use futures_util::StreamExt;
 use serde_json::{Map, Value, json};
 
+use super::Context;
 use crate::args::store::{self, Access, Store};
 use crate::args::{ids, input_files, signatures};
 use crate::limits::{BATCH_LINES_MAX, BATCH_TOGETHER_MAX};
@@ -188,14 +189,9 @@ impl Predict {
         let catalog = service.catalog();
         let id: SignatureId = signatures::resolve_signature(&catalog, &self.signature).await?;
         let signature = catalog.signature(&id).await?;
-        let artifact = match &self.artifact {
-            Some(asked) => Some(ids::artifact(&store.loom, asked).await?),
-            None => None,
-        };
-        let thread = match &self.thread {
-            Some(asked) => Some(ids::entity(&store.loom, Some(asked)).await?),
-            None => None,
-        };
+        let artifact = ids::optional(self.artifact.as_ref().map(|asked| ids::artifact(&store.loom, asked))).await?;
+        let thread = self.thread.as_deref().map(|asked| ids::entity(&store.loom, Some(asked)));
+        let thread = ids::optional(thread).await?;
         let how = PredictOptions {
             artifact,
             thread,
@@ -363,17 +359,15 @@ fn print_reply(present: Present, quiet: bool, reply: PredictReply) -> ExitStatus
 }
 
 /// Resumes the run of a predict.
-pub(crate) async fn resume_predict(
-    service: &Service,
-    store: &Store,
+pub(super) async fn resume_predict(
+    on: &Context<'_>,
     run: RunId,
     cancel: &Cancel,
-    present: Present,
     quiet: bool,
 ) -> Result<ExitStatus, Refusal> {
     // The record of the run names its crystal, so no default is needed.
-    let predictor = service.predictor(crystals(None), traces(store)?);
-    Ok(print_reply(present, quiet, predictor.resume(run, cancel).await))
+    let predictor = on.service.predictor(crystals(None), traces(on.store)?);
+    Ok(print_reply(on.present, quiet, predictor.resume(run, cancel).await))
 }
 
 /// The progress of a batch, on one line of standard error.

@@ -10,8 +10,8 @@ use cantrip_reply::{Guard, GuardedReply, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::{Value, json};
 
-use super::{CommandReply, print_reply, run_on_store};
-use crate::args::store::{Access, Store};
+use super::{CommandReply, Context, print_reply, run_on_store, with_text};
+use crate::args::store::Access;
 use crate::args::{ids, input_files, signatures};
 use crate::limits::RECEIPTS_LISTED_MAX;
 use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
@@ -90,7 +90,7 @@ impl ReceiptCommand {
         if let ReceiptAction::Verify { export: Some(file), .. } = &self.what {
             return print_reply("receipt", guard, present, verify_export(file, guard).await).await;
         }
-        let command = async |store: &Store, service: &Service| self.answer(&store.loom, service).await;
+        let command = async |on: Context<'_>| self.answer(&on.store.loom, on.service).await;
         run_on_store("receipt", self.store.as_deref(), Access::Read, guard, present, command).await
     }
 
@@ -99,15 +99,11 @@ impl ReceiptCommand {
             ReceiptAction::Ls(narrowed) => {
                 let wanted = narrowed.wanted(loom, service).await?;
                 let page = PageRequest { after: None, most: narrowed.most.min(RECEIPTS_LISTED_MAX) };
-                let guarded = service.receipts(wanted, page).await;
-                let drawn = guarded.reply.value().map(list).unwrap_or_default();
-                (guarded, drawn)
+                with_text(service.receipts(wanted, page).await, list)
             }
             ReceiptAction::Show { receipt } => {
                 let id = ids::receipt(loom, receipt.as_deref()).await?;
-                let guarded = service.receipt(&id).await;
-                let drawn = guarded.reply.value().map(show).unwrap_or_default();
-                (guarded, drawn)
+                with_text(service.receipt(&id).await, show)
             }
             ReceiptAction::Verify { receipt, run, all, export: _ } => {
                 let run = match (all, run, receipt) {
@@ -127,36 +123,29 @@ impl ReceiptCommand {
                     }
                 };
                 let wanted = ReceiptFilter { run, ..ReceiptFilter::default() };
-                let guarded = service.verify_receipts(wanted).await;
-                let drawn = verified_text(&guarded);
-                (guarded, drawn)
+                with_verified_text(service.verify_receipts(wanted).await)
             }
         })
     }
 }
 
-/// Renders the number of verified receipts.
-fn verified_text(guarded: &GuardedReply) -> String {
+/// Returns the reply with the number of verified receipts.
+fn with_verified_text(guarded: GuardedReply) -> CommandReply {
     let count = |key: &str| guarded.reply.value().and_then(|value| value.get(key)?.as_u64()).unwrap_or(0);
-    let (receipts, runs) = (count("receipts"), count("runs"));
-    format!("{receipts} receipts of {runs} runs: all as they were written\n")
+    let text = format!("{} receipts of {} runs: all as they were written\n", count("receipts"), count("runs"));
+    (guarded, text)
 }
 
 /// Verifies the receipts of an exported journal; only the file is needed.
 async fn verify_export(file: &Path, guard: &Guard) -> Result<CommandReply, Refusal> {
     let text = input_files::text_file(file)?;
     let service = Service::new(Runtime::in_memory().with_guard(guard.clone()));
-    let guarded = service.verify_export(text.lines()).await;
-    let drawn = verified_text(&guarded);
-    Ok((guarded, drawn))
+    Ok(with_verified_text(service.verify_export(text.lines()).await))
 }
 
 impl Narrowed {
     async fn wanted(&self, loom: &AnyLoom, service: &Service) -> Result<ReceiptFilter, Refusal> {
-        let run = match &self.run {
-            Some(asked) => Some(ids::run(loom, Some(asked)).await?),
-            None => None,
-        };
+        let run = ids::optional(self.run.as_deref().map(|asked| ids::run(loom, Some(asked)))).await?;
         let signature = match &self.signature {
             Some(asked) => match asked.parse() {
                 Ok(id) => Some(id),
@@ -164,10 +153,7 @@ impl Narrowed {
             },
             None => None,
         };
-        let artifact = match &self.artifact {
-            Some(asked) => Some(ids::artifact(loom, asked).await?),
-            None => None,
-        };
+        let artifact = ids::optional(self.artifact.as_ref().map(|asked| ids::artifact(loom, asked))).await?;
         Ok(ReceiptFilter { run, signature, artifact, latest_first: true })
     }
 }

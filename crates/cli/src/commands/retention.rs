@@ -5,15 +5,15 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use cantrip::loom::{Actor, PageRequest, Removal, RetentionPolicy};
+use cantrip::loom::{PageRequest, Removal, RetentionPolicy};
 use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_service::{ChangeReason, Service};
 use clap::ArgGroup;
 use serde_json::{Value, json};
 
-use super::{CommandReply, run_on_store};
-use crate::args::input_files;
-use crate::args::store::{Access, Store};
+use super::{CommandReply, Context, run_on_store, with_text};
+use crate::args::store::Access;
+use crate::args::{ids, input_files};
 use cantrip_terminal::present::{DIM, Present, say, strip_control};
 
 /// Delete the records of old runs, and list past deletions.
@@ -102,17 +102,14 @@ impl Apply {
         let policy = self.policy()?;
         let plan = service.retention_plan(&policy).await;
         if self.dry_run || !plan.reply.reply_type().is_success() {
-            let drawn = plan.reply.value().map(draw_plan).unwrap_or_default();
-            return Ok((plan, drawn));
+            return Ok(with_text(plan, draw_plan));
         }
         let value = plan.reply.value().cloned().unwrap_or_default();
         if !self.yes && !confirm(&value, present)? {
             let filled = codes::wrong_state("retention", "plan", "not confirmed", "removing", "a yes");
             return Err(filled.data(json!({"hint": "nothing was removed"})).into());
         }
-        let actor = Actor::new(self.by.as_str());
-        let actor = actor.map_err(|fault| codes::config_invalid("--by", self.by.as_str(), fault.to_string()))?;
-        let because = ChangeReason { actor, reason: self.because.clone().unwrap_or_default() };
+        let because = ChangeReason { actor: ids::actor(&self.by)?, reason: self.because.clone().unwrap_or_default() };
         let applied = service.apply_retention(&policy, because).await;
         let drawn = draw_applied(applied.reply.data());
         Ok((applied, drawn))
@@ -143,7 +140,7 @@ impl RetentionCommand {
             RetentionAction::Apply(apply) if !apply.dry_run => Access::Write,
             RetentionAction::Apply(_) | RetentionAction::Ls { .. } => Access::Read,
         };
-        let command = async |_: &Store, service: &Service| self.answer(service, present).await;
+        let command = async |on: Context<'_>| self.answer(on.service, present).await;
         run_on_store("retention", self.store.as_deref(), access, guard, present, command).await
     }
 
@@ -151,9 +148,8 @@ impl RetentionCommand {
         match &self.action {
             RetentionAction::Apply(apply) => apply.answer(service, present).await,
             RetentionAction::Ls { after } => {
-                let guarded = service.removals(PageRequest { after: *after, ..PageRequest::FIRST }).await;
-                let drawn = guarded.reply.value().map(draw_removals).unwrap_or_default();
-                Ok((guarded, drawn))
+                let page = PageRequest { after: *after, ..PageRequest::FIRST };
+                Ok(with_text(service.removals(page).await, draw_removals))
             }
         }
     }
@@ -169,12 +165,8 @@ fn draw_plan(plan: &Value) -> String {
     let mut drawn = String::new();
     for run in runs {
         let (id, kind, owner) = (text(run, "run_id"), text(run, "kind"), text(run, "owner"));
-        let _ = writeln!(
-            drawn,
-            "{id}  {kind} of {owner}, {} records  {DIM}{}{DIM:#}",
-            run["records"],
-            text(run, "ended_at")
-        );
+        let (records, ended) = (&run["records"], text(run, "ended_at"));
+        let _ = writeln!(drawn, "{id}  {kind} of {owner}, {records} records  {DIM}{ended}{DIM:#}");
     }
     let _ = writeln!(drawn, "{} records of {} runs would be removed", plan["records"], runs.len());
     if plan["kept"] != json!(0) {

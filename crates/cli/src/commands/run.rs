@@ -16,7 +16,7 @@ use cantrip_service::Service;
 use serde_json::json;
 
 use super::cast::{finish, print_answer};
-use super::{Outcome, predict, run_on_store};
+use super::{Context, Outcome, predict, run_on_store};
 use crate::args::ids;
 use crate::args::store::{Access, Store};
 use crate::origin::{self, SpellOrigin, SpellQuery};
@@ -148,26 +148,16 @@ impl RunCommand {
             | RunAction::Refuse { .. }
             | RunAction::Undo(_) => Access::Write,
         };
-        let command = async |store: &Store, service: &Service| self.execute(store, service, guard, present).await;
+        let command = async |on: Context<'_>| self.execute(&on).await;
         run_on_store("run", self.store.as_deref(), access, guard, present, command).await
     }
 
-    async fn execute(
-        &self,
-        store: &Store,
-        service: &Service,
-        guard: &Guard,
-        present: Present,
-    ) -> Result<Outcome, Refusal> {
+    async fn execute(&self, on: &Context<'_>) -> Result<Outcome, Refusal> {
         let reply = match &self.what {
-            RunAction::Ls(listing) => listing.reply(store, guard).await?,
-            RunAction::Show { run } => list::show(store, service, run.as_deref(), guard).await?,
-            RunAction::Resume { going, all: true } => {
-                return resume_all(store, service, going, guard, present).await;
-            }
-            RunAction::Resume { going, all: false } => {
-                return resume_one(store, service, going, ResumeMode::Resumed, guard, present).await;
-            }
+            RunAction::Ls(listing) => listing.reply(on.store, on.guard).await?,
+            RunAction::Show { run } => list::show(on, run.as_deref()).await?,
+            RunAction::Resume { going, all: true } => return resume_all(on, going).await,
+            RunAction::Resume { going, all: false } => return resume_one(on, going, ResumeMode::Resumed).await,
             RunAction::Continue { going, max_turns, budget } => {
                 let mut continuing = ContinueOptions::new();
                 if let Some(turns) = max_turns {
@@ -176,30 +166,23 @@ impl RunCommand {
                 if let Some(budget) = budget {
                     continuing = continuing.budget(*budget);
                 }
-                let way = ResumeMode::Continued(Box::new(continuing));
-                return resume_one(store, service, going, way, guard, present).await;
+                return resume_one(on, going, ResumeMode::Continued(Box::new(continuing))).await;
             }
-            RunAction::Cancel(cancelling) => cancelling.reply(store, service, guard).await?,
-            RunAction::Approve(waiting) => waiting.reply(store, service, None, guard).await?,
-            RunAction::Refuse { waiting, because } => waiting.reply(store, service, Some(because), guard).await?,
-            RunAction::Diff(showing) => return showing.print(store, service, present).await,
-            RunAction::Undo(undoing) => undoing.reply(store, service, present).await?,
+            RunAction::Cancel(cancelling) => cancelling.reply(on).await?,
+            RunAction::Approve(waiting) => waiting.reply(on, None).await?,
+            RunAction::Refuse { waiting, because } => waiting.reply(on, Some(because)).await?,
+            RunAction::Diff(showing) => return showing.print(on).await,
+            RunAction::Undo(undoing) => undoing.reply(on).await?,
         };
         Ok(Outcome::Reply(reply))
     }
 }
 
-async fn resume_one(
-    store: &Store,
-    service: &Service,
-    going: &Going,
-    way: ResumeMode,
-    guard: &Guard,
-    present: Present,
-) -> Result<Outcome, Refusal> {
+async fn resume_one(on: &Context<'_>, going: &Going, way: ResumeMode) -> Result<Outcome, Refusal> {
+    let Context { store, guard, present, .. } = *on;
     let run = ids::run(&store.loom, going.run.as_deref()).await?;
     if let (ResumeMode::Resumed, RunKind::Predict) = (&way, kind_of(&store.loom, run).await?) {
-        return resume_predict(store, service, run, going, present).await;
+        return resume_predict(on, run, going).await;
     }
     let found = cast_from(store, run, going.spell.as_deref()).await?;
     let shows = OutputMode::of(present.json, going.jsonl, going.quiet);
@@ -225,29 +208,18 @@ async fn resume_one(
 }
 
 /// Resumes a predict from its own record; it ends with its receipt.
-async fn resume_predict(
-    store: &Store,
-    service: &Service,
-    run: RunId,
-    going: &Going,
-    present: Present,
-) -> Result<Outcome, Refusal> {
-    process::release_run(&store.loom, run).await?;
+async fn resume_predict(on: &Context<'_>, run: RunId, going: &Going) -> Result<Outcome, Refusal> {
+    process::release_run(&on.store.loom, run).await?;
     let cancel = Cancel::new();
-    let told = !present.json && !going.quiet;
-    let resumed = predict::resume_predict(service, store, run, &cancel, present, going.quiet);
+    let told = !on.present.json && !going.quiet;
+    let resumed = predict::resume_predict(on, run, &cancel, going.quiet);
     Ok(Outcome::Printed(with_interrupt(&cancel, told, resumed).await?.into()))
 }
 
 /// Resumes all runs without an owner. Prints one reply for each run when it stops. The exit status is that of the
 /// first run that did not succeed.
-async fn resume_all(
-    store: &Store,
-    service: &Service,
-    going: &Going,
-    guard: &Guard,
-    present: Present,
-) -> Result<Outcome, Refusal> {
+async fn resume_all(on: &Context<'_>, going: &Going) -> Result<Outcome, Refusal> {
+    let Context { store, service, guard, present } = *on;
     free_all(&store.loom).await?;
     let viewer = Viewer::new(OutputMode::Nothing);
     service.recover().await?;
@@ -279,7 +251,7 @@ async fn resume_all(
         if told {
             say(&format!("{DIM}{}{DIM:#}", run.run_id));
         }
-        let resumed = predict::resume_predict(service, store, run.run_id, &cancel, present, going.quiet);
+        let resumed = predict::resume_predict(on, run.run_id, &cancel, going.quiet);
         let shown = with_interrupt(&cancel, told, resumed).await?;
         status = if status.is_success() { shown } else { status };
     }
@@ -304,15 +276,13 @@ async fn cast_from(store: &Store, run: RunId, spell: Option<&str>) -> Result<Spe
 
 /// Releases every run that a dead process of this machine holds.
 async fn free_all(loom: &AnyLoom) -> Result<(), Refusal> {
-    let mut page = PageRequest::FIRST;
-    loop {
+    let mut next = Some(PageRequest::FIRST);
+    while let Some(page) = next {
         let listed = loom.runs_in(RunState::Running, page).await.map_err(|error| store_refusal(&error))?;
         for run in &listed.items {
             process::release_run(loom, run.run_id).await?;
         }
-        match listed.next {
-            Some(after) => page.after = Some(after),
-            None => return Ok(()),
-        }
+        next = page.following(listed.next);
     }
+    Ok(())
 }

@@ -9,9 +9,9 @@ use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::{Value, json};
 
-use super::{CommandReply, print_reply, run_on_store};
+use super::{CommandReply, Context, print_reply, run_on_store, with_text};
 use crate::args::signatures;
-use crate::args::store::{Access, Store};
+use crate::args::store::Access;
 use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
 
 /// Publish, list, show and check signatures (typed prompts).
@@ -78,22 +78,16 @@ impl SigCommand {
             return print_reply("sig", guard, present, check(guard, files).await).await;
         }
         // The built-in signatures are published when a store is first used.
-        let command = async |_: &Store, service: &Service| self.answer(service).await;
+        let command = async |on: Context<'_>| self.answer(on.service).await;
         run_on_store("sig", self.store.as_deref(), Access::Write, guard, present, command).await
     }
 
     async fn answer(&self, service: &Service) -> Result<CommandReply, Refusal> {
         Ok(match &self.what {
-            SigAction::Ls { all } => {
-                let guarded = service.signatures().await;
-                let drawn = list(guarded.reply.value().and_then(|value| value.get("items")), *all);
-                (guarded, drawn)
-            }
+            SigAction::Ls { all } => with_text(service.signatures().await, |value| list(value, *all)),
             SigAction::Show { signature } => {
                 let id = signatures::resolve_signature(&service.catalog(), signature).await?;
-                let guarded = service.signature(&id).await;
-                let drawn = guarded.reply.value().map(show).unwrap_or_default();
-                (guarded, drawn)
+                with_text(service.signature(&id).await, show)
             }
             SigAction::Add { files, by } => {
                 // Read all files before the first signature is published.
@@ -144,8 +138,8 @@ fn field_text<'a>(value: &'a Value, key: &str) -> &'a str {
     value.get(key).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn list(items: Option<&Value>, all: bool) -> String {
-    let items: Vec<&Value> = items.and_then(Value::as_array).into_iter().flatten().collect();
+fn list(value: &Value, all: bool) -> String {
+    let items: Vec<&Value> = value["items"].as_array().into_iter().flatten().collect();
     let listed = items.iter().filter(|row| all || row["retired_at"].is_null());
     let rows: Vec<(&str, &str, &str)> = listed
         .map(|row| (field_text(row, "signature_id"), field_text(row, "origin"), field_text(row, "description")))
@@ -185,16 +179,11 @@ fn show(value: &Value) -> String {
         let _ = writeln!(text, "{DIM}  {key:<12} {}{DIM:#}", field_text(&row, key));
     }
     let served = match value.get("pointer") {
-        Some(pointer) if !pointer.is_null() => match pointer["canary_artifact"].as_str() {
-            Some(canary) => {
-                format!(
-                    "{}, and to {} of 100 {canary}",
-                    field_text(pointer, "primary_artifact"),
-                    pointer["canary_percent"]
-                )
-            }
-            None => field_text(pointer, "primary_artifact").to_owned(),
-        },
+        Some(pointer) if !pointer.is_null() => {
+            let (primary, percent) = (field_text(pointer, "primary_artifact"), &pointer["canary_percent"]);
+            let canary = pointer["canary_artifact"].as_str();
+            canary.map_or(primary.to_owned(), |canary| format!("{primary}, and to {percent} of 100 {canary}"))
+        }
         Some(_) | None => format!("{} (as it was written)", field_text(value, "base")),
     };
     let _ = writeln!(text, "  served       {served}");

@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use cantrip::MachineClock;
 use cantrip::canon::{Currency, Money, Timestamp};
-use cantrip::loom::{Actor, AnyLoom, ListPage, PageRequest, ReservationFilter};
+use cantrip::loom::{AnyLoom, PageRequest, ReservationFilter};
 use cantrip_canon::Clock;
-use cantrip_reply::{Guard, GuardedReply, Refusal, codes};
+use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_service::{ChangeReason, Service};
 use cantrip_spend::{Authorization, AuthorizationMode, Constraints, Payer, ReservationRow, Scope, Terms, Verdict};
 use serde_json::Value;
 
-use super::{CommandReply, run_on_store};
+use super::{CommandReply, Context, run_on_store, with_text};
 use crate::args::ids;
-use crate::args::store::{Access, Store};
+use crate::args::store::Access;
 use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
 
 /// Manage budgets: authorize, list and revoke spending, and verify the ledger.
@@ -211,7 +211,7 @@ impl SpendCommand {
                 Access::Read
             }
         };
-        let command = async |store: &Store, service: &Service| self.what.execute(&store.loom, service).await;
+        let command = async |on: Context<'_>| self.what.execute(&on.store.loom, on.service).await;
         run_on_store("spend", self.store.as_deref(), access, guard, present, command).await
     }
 }
@@ -226,25 +226,18 @@ impl SpendAction {
                 let drawn = format!("{id}\n");
                 (guarded, drawn)
             }
-            Self::Ls => {
-                let guarded = service.authorizations(PageRequest::FIRST).await;
-                let drawn = draw(&guarded, list_authorizations);
-                (guarded, drawn)
-            }
+            Self::Ls => with_text(service.authorizations(PageRequest::FIRST).await, list_authorizations),
             Self::Show { authorization } => {
                 let id = ids::authorization(loom, authorization.as_deref().unwrap_or("auth_local")).await?;
-                let guarded = service.authorization(id).await;
-                let drawn = draw(&guarded, show_authorization);
-                (guarded, drawn)
+                with_text(service.authorization(id).await, show_authorization)
             }
             Self::Revoke { authorization, why } => {
                 let id = ids::authorization(loom, authorization).await?;
                 (service.revoke(id, why.because()?).await, format!("{id} is revoked\n"))
             }
             Self::Reservations(listing) => {
-                let guarded = service.reservations(listing.wanted(loom).await?, PageRequest::FIRST).await;
-                let drawn = draw(&guarded, list_reservations);
-                (guarded, drawn)
+                let wanted = listing.wanted(loom).await?;
+                with_text(service.reservations(wanted, PageRequest::FIRST).await, list_reservations)
             }
             Self::Reconcile { reservation, paid, nothing: _, why } => {
                 let id = ids::reservation(loom, reservation).await?;
@@ -277,17 +270,15 @@ impl Why {
 }
 
 fn because(reason: &str, by: &str) -> Result<ChangeReason, Refusal> {
-    let actor = Actor::new(by).map_err(|fault| codes::config_invalid("--by", by, fault.to_string()))?;
-    Ok(ChangeReason { actor, reason: reason.to_owned() })
+    Ok(ChangeReason { actor: ids::actor(by)?, reason: reason.to_owned() })
 }
 
 impl Authorizing {
     fn terms(&self) -> Result<Terms, Refusal> {
         let currency = self.currency()?;
-        let owner: Payer = self
-            .owner
-            .parse()
-            .map_err(|fault| codes::config_invalid("--owner", self.owner.as_str(), format!("{fault}")))?;
+        let owner = self.owner.as_str();
+        let owner: Payer =
+            owner.parse().map_err(|fault| codes::config_invalid("--owner", owner, format!("{fault}")))?;
         let list = |entries: &Vec<String>| (!entries.is_empty()).then(|| entries.clone());
         let now = MachineClock::new().now().wall;
         let hours = self.expires_in_hours.map(|hours| now.after(Duration::from_secs(hours.saturating_mul(3_600))));
@@ -335,14 +326,9 @@ impl Authorizing {
 
 impl Listing {
     async fn wanted(&self, loom: &AnyLoom) -> Result<ReservationFilter, Refusal> {
-        let authorization = match &self.authorization {
-            Some(asked) => Some(ids::authorization(loom, asked).await?),
-            None => None,
-        };
-        let run = match &self.run {
-            Some(asked) => Some(ids::run(loom, Some(asked)).await?),
-            None => None,
-        };
+        let authorization = self.authorization.as_ref().map(|asked| ids::authorization(loom, asked));
+        let authorization = ids::optional(authorization).await?;
+        let run = ids::optional(self.run.as_deref().map(|asked| ids::run(loom, Some(asked)))).await?;
         let state = self.state.map(|state| match state {
             State::Reserved => "reserved",
             State::ReconcileRequired => "reconcile_required",
@@ -351,11 +337,6 @@ impl Listing {
         });
         Ok(ReservationFilter { authorization, run, state })
     }
-}
-
-/// Renders the value of a reply; empty for a reply without a value.
-fn draw(guarded: &GuardedReply, draw: impl FnOnce(&Value) -> Option<String>) -> String {
-    guarded.reply.value().and_then(draw).unwrap_or_default()
 }
 
 fn amount(micros: i64, currency: Currency) -> String {
@@ -435,12 +416,9 @@ fn show_authorization(value: &Value) -> Option<String> {
 }
 
 fn list_reservations(value: &Value) -> Option<String> {
-    let listed: ListPage<ReservationRow> = ListPage {
-        items: serde_json::from_value(value.get("items")?.clone()).ok()?,
-        next: value.get("next").and_then(Value::as_u64),
-    };
+    let listed: Vec<ReservationRow> = serde_json::from_value(value.get("items")?.clone()).ok()?;
     let mut text = String::new();
-    for ReservationRow { row, .. } in &listed.items {
+    for ReservationRow { row, .. } in &listed {
         let terms = row.terms();
         let came = match row.state_name() {
             "committed" => format!(", cost {}", amount(row.spent_micros(), terms.amount.currency())),
@@ -457,7 +435,7 @@ fn list_reservations(value: &Value) -> Option<String> {
             terms.authorization,
         );
     }
-    if listed.next.is_some() {
+    if value["next"].is_u64() {
         let _ = writeln!(text, "{DIM}there are more: narrow them with --state, --run or --authorization{DIM:#}");
     }
     Some(text)

@@ -1,8 +1,6 @@
 //! `cantrip trace`: shows and exports the traces of predicts.
 
 use std::fmt::Write as _;
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -12,9 +10,10 @@ use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_service::{Service, TraceContent, TraceName};
 use serde_json::{Value, json};
 
-use super::{CommandReply, run_on_store};
+use super::export_lines::ExportLines;
+use super::{CommandReply, Context, run_on_store, with_text};
 use crate::args::ids;
-use crate::args::store::{Access, Store};
+use crate::args::store::Access;
 use cantrip_terminal::present::{DIM, Present, strip_control};
 
 /// Show and export the traces of predicts: requests, answers and usage, step by step.
@@ -82,7 +81,7 @@ fn content(no_redact: bool) -> TraceContent {
 
 impl TraceCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
-        let command = async |store: &Store, service: &Service| self.answer(&store.loom, service, present).await;
+        let command = async |on: Context<'_>| self.answer(&on.store.loom, on.service, present).await;
         run_on_store("trace", self.store.as_deref(), Access::Read, guard, present, command).await
     }
 
@@ -90,12 +89,11 @@ impl TraceCommand {
         match &self.action {
             TraceAction::Show { name, no_redact } => {
                 let name = resolve(loom, name.as_deref()).await?;
-                let guarded = service.trace(&name, content(*no_redact)).await;
-                let drawn = guarded.reply.value().map(draw).unwrap_or_default();
-                Ok((guarded, drawn))
+                Ok(with_text(service.trace(&name, content(*no_redact)).await, draw))
             }
             TraceAction::Export { name, run, all, no_redact, out } => {
-                let lines = Lines::open(out.as_ref(), present.json)?;
+                let hint = "cantrip trace export --json --out traces.jsonl";
+                let lines = ExportLines::open(out.as_deref(), present.json, hint)?;
                 let wanted = match (all, run) {
                     (true, _) => Some(ReceiptFilter::default()),
                     (false, Some(run)) => {
@@ -116,7 +114,7 @@ async fn export(
     wanted: Option<ReceiptFilter>,
     name: Option<&str>,
     content: TraceContent,
-    mut lines: Lines,
+    mut lines: ExportLines<'_>,
 ) -> Result<CommandReply, Refusal> {
     let guarded = match wanted {
         Some(wanted) => service.export_traces(wanted, content, |line| lines.write(line)).await,
@@ -132,62 +130,6 @@ async fn export(
     Ok((guarded, String::new()))
 }
 
-/// The destination of exported lines.
-struct Lines {
-    to: Box<dyn Write>,
-    path: Option<PathBuf>,
-    written: io::Result<()>,
-}
-
-impl Lines {
-    fn open(path: Option<&PathBuf>, json: bool) -> Result<Self, Refusal> {
-        let to: Box<dyn Write> = match path {
-            Some(file) => {
-                let shown = file.display().to_string();
-                let made = File::create_new(file).map_err(|error| {
-                    if error.kind() == io::ErrorKind::AlreadyExists {
-                        let wanted = "a name that is free";
-                        return Refusal::from(codes::wrong_state(
-                            "file",
-                            shown.as_str(),
-                            "there already",
-                            "export",
-                            wanted,
-                        ));
-                    }
-                    codes::io_failed("write", shown.as_str(), error.to_string()).into()
-                })?;
-                Box::new(BufWriter::new(made))
-            }
-            None if json => {
-                let hint = "cantrip trace export --json --out traces.jsonl";
-                let refused = codes::config_invalid("--json", "export", "needs --out FILE for the lines");
-                return Err(refused.data(json!({ "hint": hint })).into());
-            }
-            None => Box::new(BufWriter::new(io::stdout().lock())),
-        };
-        Ok(Self { to, path: path.cloned(), written: Ok(()) })
-    }
-
-    fn write(&mut self, line: &str) {
-        if self.written.is_ok() {
-            self.written = writeln!(self.to, "{line}");
-        }
-    }
-
-    /// Flushes the output. A reader that closed the pipe wants no more lines, so that is not an error.
-    fn end(mut self) -> Result<(), Refusal> {
-        match self.written.and_then(|()| self.to.flush()) {
-            Ok(()) => Ok(()),
-            Err(error) if self.path.is_none() && error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            Err(error) => {
-                let path = self.path.map_or_else(|| "standard output".to_owned(), |path| path.display().to_string());
-                Err(codes::io_failed("write", path, error.to_string()).into())
-            }
-        }
-    }
-}
-
 /// Returns the trace of this name; without a name, the trace of the last receipt that has one.
 async fn resolve(loom: &AnyLoom, name: Option<&str>) -> Result<TraceName, Refusal> {
     match name {
@@ -199,19 +141,16 @@ async fn resolve(loom: &AnyLoom, name: Option<&str>) -> Result<TraceName, Refusa
 
 async fn last(loom: &AnyLoom) -> Result<TraceName, Refusal> {
     let latest = ReceiptFilter { latest_first: true, ..ReceiptFilter::default() };
-    let mut page = PageRequest::FIRST;
-    loop {
+    let mut next = Some(PageRequest::FIRST);
+    while let Some(page) = next {
         let listed = loom.receipts(latest.clone(), page).await.map_err(|error| store_refusal(&error))?;
-        let traced = listed.items.iter().find_map(|row| row.receipt().ok()?.trace_ref);
-        match (traced, listed.next) {
-            (Some(reference), _) => return Ok(TraceName::Reference(reference)),
-            (None, Some(after)) => page.after = Some(after),
-            (None, None) => {
-                let hint = "a predict leaves one: cantrip predict SIGNATURE --trace full";
-                return Err(codes::not_found("trace", "@last").data(json!({ "hint": hint })).into());
-            }
+        if let Some(reference) = listed.items.iter().find_map(|row| row.receipt().ok()?.trace_ref) {
+            return Ok(TraceName::Reference(reference));
         }
+        next = page.following(listed.next);
     }
+    let hint = "a predict leaves one: cantrip predict SIGNATURE --trace full";
+    Err(codes::not_found("trace", "@last").data(json!({ "hint": hint })).into())
 }
 
 /// Renders a trace: its metadata, then its content.

@@ -9,8 +9,7 @@ mod rollout;
 use std::fmt::Write;
 use std::process::ExitCode;
 
-use cantrip_canon::Money;
-use cantrip_canon::json;
+use cantrip_canon::{Money, json};
 use cantrip_reply::{AnyCode, Call, Guard, GuardedReply, Reply, ReplyBuilder, ReplyType, codes};
 use cantrip_stream::{Emission, Item, Options, StreamEvent, TurnEvent};
 
@@ -39,32 +38,29 @@ impl Demo {
             return ExitCode::SUCCESS;
         }
         let mut text = String::new();
-        let guarded = guard
-            .call(Call::surface("demo"), |rb| async {
-                if let Err(fault) = cast::show_loop(guard, &mut text).await {
-                    return rb.error(codes::job_failed("demo", fault));
+        let shown = guard.call(Call::surface("demo"), |rb| async {
+            match show_all(guard, &rb, &mut text).await {
+                Ok((events, upserts)) => {
+                    rb.success(codes::ok("demo").data(serde_json::json!({"events": events, "upserts": upserts})))
                 }
-                if let Err(fault) = crash::show_crash(&mut text) {
-                    return rb.error(codes::job_failed("demo", fault));
-                }
-                if let Err(fault) = budget::show_budget(guard, &mut text).await {
-                    return rb.error(codes::job_failed("demo", fault));
-                }
-                if let Err(fault) = receipt::show_receipt(guard, &mut text).await {
-                    return rb.error(codes::job_failed("demo", fault));
-                }
-                outcomes(guard, &rb, &mut text).await;
-                match show_stream(&mut text) {
-                    Ok((events, upserts)) => {
-                        next_steps(&mut text);
-                        rb.success(codes::ok("demo").data(serde_json::json!({"events": events, "upserts": upserts})))
-                    }
-                    Err(fault) => rb.error(codes::job_failed("demo", fault)),
-                }
-            })
-            .await;
+                Err(fault) => rb.error(codes::job_failed("demo", fault)),
+            }
+        });
+        let guarded = shown.await;
         present.reply(guarded, || text)
     }
+}
+
+/// Runs every part. Returns the numbers of events and upserts of the streamed turn.
+async fn show_all(guard: &Guard, rb: &ReplyBuilder, text: &mut String) -> Result<(usize, usize), String> {
+    cast::show_loop(guard, text).await?;
+    crash::show_crash(text)?;
+    budget::show_budget(guard, text).await?;
+    receipt::show_receipt(guard, text).await?;
+    outcomes(guard, rb, text).await;
+    let counts = show_stream(text)?;
+    next_steps(text);
+    Ok(counts)
 }
 
 /// Makes a call for each of the four outcomes; each outcome is the real result of its tool.

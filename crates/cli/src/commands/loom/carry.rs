@@ -1,8 +1,6 @@
 //! Export and import of a loom, as lines of JSON.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use cantrip::canon::LoomId;
 use cantrip::loom::AnyLoom;
@@ -13,9 +11,9 @@ use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::{Value, json};
 
-use super::refusal_reply;
 use crate::args::input_files;
 use crate::commands::CommandReply;
+use crate::commands::export_lines::ExportLines;
 
 /// Export a loom as JSON lines: turns, the whole journal, chats or trajectories.
 ///
@@ -59,25 +57,9 @@ impl Export {
         self.of.as_deref()
     }
 
-    pub(super) async fn execute(
-        &self,
-        service: &Service,
-        of: LoomId,
-        guard: &Guard,
-        json: bool,
-    ) -> Result<CommandReply, Refusal> {
-        let mut to: Box<dyn Write> = match &self.out {
-            Some(path) => {
-                Box::new(BufWriter::new(File::create_new(path).map_err(|error| write_refusal(path, &error))?))
-            }
-            // With `--json`, standard output carries the envelope only.
-            None if json => {
-                return Err(codes::config_invalid("--json", "export", "needs --out FILE for the lines")
-                    .data(json!({"hint": "cantrip loom export --json --out turns.jsonl"}))
-                    .into());
-            }
-            None => Box::new(BufWriter::new(io::stdout().lock())),
-        };
+    pub(super) async fn execute(&self, service: &Service, of: LoomId, json: bool) -> Result<CommandReply, Refusal> {
+        let hint = "cantrip loom export --json --out turns.jsonl";
+        let mut lines = ExportLines::open(self.out.as_deref(), json, hint)?;
         let format = match self.format {
             ExportFormat::Turns => Format::Turns,
             ExportFormat::Journal => Format::Journal,
@@ -85,34 +67,10 @@ impl Export {
             ExportFormat::Trajectories => Format::Trajectories,
         };
         let redaction = if self.no_redact { Redaction::Off } else { Redaction::default() };
-        let mut written = Ok(());
-        let guarded = service
-            .export(of, format, redaction, |line| {
-                if written.is_ok() {
-                    written = writeln!(to, "{line}");
-                }
-            })
-            .await;
-        match written.and_then(|()| to.flush()) {
-            Ok(()) => Ok((guarded, String::new())),
-            // The reader closed the pipe and wants no more lines.
-            Err(error) if self.out.is_none() && error.kind() == io::ErrorKind::BrokenPipe => {
-                Ok((guarded, String::new()))
-            }
-            Err(error) => {
-                let path = self.out.as_deref().unwrap_or(Path::new("standard output"));
-                Ok((refusal_reply(guard, write_refusal(path, &error)).await, String::new()))
-            }
-        }
+        let guarded = service.export(of, format, redaction, |line| lines.write(&line)).await;
+        lines.end()?;
+        Ok((guarded, String::new()))
     }
-}
-
-fn write_refusal(path: &Path, error: &io::Error) -> Refusal {
-    let shown = path.display().to_string();
-    if error.kind() == io::ErrorKind::AlreadyExists {
-        return codes::wrong_state("file", shown, "there already", "export", "a name that is free").into();
-    }
-    codes::io_failed("write", shown, error.to_string()).into()
 }
 
 /// Import a file that `loom export` wrote: an unchanged journal, or turns, also those of another program.

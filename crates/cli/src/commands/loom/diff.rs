@@ -8,8 +8,7 @@ use std::fmt::Write;
 
 use cantrip::canon::{EntityId, TurnId};
 use cantrip::loom::{
-    AnyLoom, Closing, EndedBy, Ending, GateRecord, Loom, Origin, OutputRecord, Settlement, Thread, ThreadState, Turn,
-    render,
+    AnyLoom, Ending, GateRecord, Loom, Origin, OutputRecord, Settlement, Thread, ThreadState, Turn, render,
 };
 use cantrip::store_refusal;
 use cantrip_reply::{Refusal, ReplyType, codes};
@@ -18,6 +17,7 @@ use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
 use super::count_noun;
+use super::draw::{closing_text, thread_state};
 use crate::args::ids;
 use crate::limits::{DIFF_LISTED_BYTES_MAX, DIFF_TEXT_BYTES};
 use cantrip_terminal::present::{BOLD, DIM, colour, cut, strip_control, width};
@@ -228,16 +228,6 @@ fn output_text(output: &OutputRecord) -> String {
     output.console.iter().cloned().chain(value).chain(error).chain(limit).chain(reply).collect::<Vec<_>>().join("\n")
 }
 
-fn closing_text(closing: &Closing) -> String {
-    match closing {
-        Closing::Open => "went on".to_owned(),
-        Closing::Sealed { .. } => "sealed".to_owned(),
-        Closing::Terminated { ended_by: EndedBy::Done } => "terminated (done)".to_owned(),
-        Closing::Terminated { ended_by: EndedBy::Text } => "terminated (text)".to_owned(),
-        Closing::Truncated { reason, .. } => format!("truncated ({})", reason.as_str()),
-    }
-}
-
 impl Diff {
     /// Returns the comparison in a size that fits into an envelope: long texts are cut if their sum is too long.
     pub(super) fn truncate(mut self) -> Self {
@@ -266,12 +256,7 @@ impl Diff {
         let (minus, plus) = (colour(ReplyType::Failure), colour(ReplyType::Success));
         let mut text = String::new();
         for (sign, style, Side { leaf, entity_id, state, turns }) in [("-", minus, &self.a), ("+", plus, &self.b)] {
-            let state = match state {
-                ThreadState::Active => "active",
-                ThreadState::Terminated => "terminated",
-                ThreadState::Truncated => "truncated",
-            };
-            let turns = count_noun(*turns, "turn", "turns");
+            let (state, turns) = (thread_state(*state), count_noun(*turns, "turn", "turns"));
             let _ = writeln!(text, "{style}{sign}{style:#} {BOLD}{leaf}{BOLD:#}  {state}  {turns}");
             let _ = writeln!(text, "  {DIM}{entity_id}{DIM:#}");
         }
@@ -288,12 +273,9 @@ impl Diff {
             text.push('\n');
             text.push_str(&pair.draw());
         }
-        let _ = writeln!(
-            text,
-            "\n{BOLD}outcome{BOLD:#}{}",
-            if self.outcome.a == self.outcome.b { "  the same" } else { "" }
-        );
-        if self.outcome.a != self.outcome.b {
+        let differs = self.outcome.a != self.outcome.b;
+        let _ = writeln!(text, "\n{BOLD}outcome{BOLD:#}{}", if differs { "" } else { "  the same" });
+        if differs {
             draw_changes(&mut text, &self.outcome);
         }
         text

@@ -86,15 +86,11 @@ pub(crate) fn turn(turn: &Turn) -> String {
 /// Renders a thread, turn by turn.
 pub(crate) fn thread(shown: &ShownThread) -> String {
     let thread = &shown.thread;
-    let state = match thread.state {
-        ThreadState::Active => "active",
-        ThreadState::Terminated => "terminated",
-        ThreadState::Truncated => "truncated",
-    };
     let entity = &thread.entity.entity;
     let mut text = format!(
-        "{BOLD}thread {}{BOLD:#}  {state}  {}\n  {DIM}{} · {}{DIM:#}\n",
+        "{BOLD}thread {}{BOLD:#}  {}  {}\n  {DIM}{} · {}{DIM:#}\n",
         thread.leaf,
+        thread_state(thread.state),
         turns(thread.turns.len()),
         entity.entity_id,
         one_line(&entity.medium)
@@ -221,16 +217,32 @@ fn call(text: &mut String, record: &GateRecord, most: Option<usize>) {
     }
 }
 
-/// Returns how a turn was closed, in a word or two.
+/// Returns how a turn was closed, in a word or two and in its colour.
 pub(super) fn state(turn: &Turn) -> String {
-    let (style, words) = match &turn.closing {
-        Closing::Open => (DIM, "went on".to_owned()),
-        Closing::Sealed { .. } => (DIM, "sealed".to_owned()),
-        Closing::Terminated { ended_by: EndedBy::Done } => (colour(ReplyType::Success), "terminated (done)".to_owned()),
-        Closing::Terminated { ended_by: EndedBy::Text } => (colour(ReplyType::Success), "terminated (text)".to_owned()),
-        Closing::Truncated { reason, .. } => (colour(ReplyType::Denied), format!("truncated ({})", reason.as_str())),
+    let style = match &turn.closing {
+        Closing::Open | Closing::Sealed { .. } => DIM,
+        Closing::Terminated { .. } => colour(ReplyType::Success),
+        Closing::Truncated { .. } => colour(ReplyType::Denied),
     };
-    format!("{style}{words}{style:#}")
+    format!("{style}{}{style:#}", closing_text(&turn.closing))
+}
+
+pub(super) fn closing_text(closing: &Closing) -> String {
+    match closing {
+        Closing::Open => "went on".to_owned(),
+        Closing::Sealed { .. } => "sealed".to_owned(),
+        Closing::Terminated { ended_by: EndedBy::Done } => "terminated (done)".to_owned(),
+        Closing::Terminated { ended_by: EndedBy::Text } => "terminated (text)".to_owned(),
+        Closing::Truncated { reason, .. } => format!("truncated ({})", reason.as_str()),
+    }
+}
+
+pub(super) const fn thread_state(state: ThreadState) -> &'static str {
+    match state {
+        ThreadState::Active => "active",
+        ThreadState::Terminated => "terminated",
+        ThreadState::Truncated => "truncated",
+    }
 }
 
 /// Appends a text line by line. `before` precedes the first line; the others are indented to match.

@@ -2,17 +2,15 @@
 
 use std::process::ExitCode;
 
-use cantrip::Cancel;
 use cantrip::canon::TurnId;
 use cantrip::loom::Loom;
-use cantrip::store_refusal;
+use cantrip::{Cancel, store_refusal};
 use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_service::{ForkRequest, Service};
 use serde_json::json;
 
-use crate::args::ids;
-use crate::args::input_files;
 use crate::args::store::Store;
+use crate::args::{ids, input_files};
 use crate::commands::cast::finish;
 use crate::origin::{self, SpellOrigin, SpellQuery};
 use crate::runtime::runtime;
@@ -95,11 +93,7 @@ impl Fork {
         let turn = store.loom.turn(at).await.map_err(|error| store_refusal(&error))?;
         let wanted = SpellQuery { spell: self.spell.as_deref(), crystal: self.crystal.as_deref() };
         let SpellOrigin { source, spell, cantrip, .. } = origin::of_entity(&store, turn.entity_id, wanted).await?;
-        let intent = match intent {
-            Some("-") => Some(input_files::standard_input()?),
-            Some(intent) => Some(intent.to_owned()),
-            None => None,
-        };
+        let intent = if intent == Some("-") { Some(input_files::standard_input()?) } else { intent.map(str::to_owned) };
         if intent.is_none() && turn.is_terminated() {
             let hint = format!("that cast has ended; give an intent for the next one: cantrip loom fork {at} INTENT");
             return Err(codes::contract_invalid("intent is required").data(json!({ "hint": hint })).into());
@@ -111,10 +105,7 @@ impl Fork {
         viewer.counts_from(turn.sequence);
         let service = Service::new(viewer.watched(runtime(&store, guard)).with_approvals(can_prompt(shows)));
         let cancel = Cancel::new();
-        let fresh = match self.environment {
-            ForkEnvironment::Restored => false,
-            ForkEnvironment::Fresh => true,
-        };
+        let fresh = self.environment == ForkEnvironment::Fresh;
         let branch =
             ForkRequest { intent: intent.map(Into::into), fresh, cancel: cancel.clone(), ..ForkRequest::default() };
         let fork = service.fork(&cantrip, at, branch);

@@ -89,16 +89,14 @@ pub(super) async fn read(loom: &AnyLoom, asked: Option<&str>) -> Result<Tree, Re
 
 /// Reads every turn of a loom.
 async fn loom_lines(loom: &AnyLoom, of: LoomId) -> Result<Vec<Line>, Error> {
-    let mut page = PageRequest { after: None, most: TREE_PAGE_TURNS };
+    let mut next = Some(PageRequest { after: None, most: TREE_PAGE_TURNS });
     let mut lines = Vec::new();
-    loop {
+    while let Some(page) = next {
         let listed = loom.turns(of, page).await?;
         lines.extend(listed.items.iter().map(Line::of));
-        match listed.next {
-            Some(after) => page.after = Some(after),
-            None => return Ok(lines),
-        }
+        next = page.following(listed.next);
     }
+    Ok(lines)
 }
 
 /// Reads the turns of an entity and all their descendants, without reading the rest of the loom.
@@ -132,8 +130,8 @@ async fn entities(
     let turned: HashSet<EntityId> = lines.iter().map(|line| line.entity).collect();
     let shown: HashSet<TurnId> = lines.iter().map(|line| line.id).collect();
     let (mut origins, mut unturned) = (HashMap::new(), Unturned::new());
-    let mut page = PageRequest::FIRST;
-    loop {
+    let mut next = Some(PageRequest::FIRST);
+    while let Some(page) = next {
         let listed = loom.entities(of, page).await?;
         for EntityView { entity, leaf, .. } in listed.items {
             let id = entity.entity_id;
@@ -154,11 +152,9 @@ async fn entities(
                 origins.insert(id, entity.origin);
             }
         }
-        match listed.next {
-            Some(after) => page.after = Some(after),
-            None => return Ok((origins, unturned)),
-        }
+        next = page.following(listed.next);
     }
+    Ok((origins, unturned))
 }
 
 /// Orders the turns for drawing and returns them with their depths. Branches come before the next turn of the same

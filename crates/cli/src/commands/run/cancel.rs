@@ -5,13 +5,13 @@ use std::time::Duration;
 use cantrip::canon::RunId;
 use cantrip::loom::{Actor, Journal, Loom, RunState};
 use cantrip::{Cancel, store_refusal};
-use cantrip_reply::{Call, Guard, Refusal, codes};
+use cantrip_reply::{Call, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::json;
 
 use crate::args::ids;
 use crate::args::store::Store;
-use crate::commands::CommandReply;
+use crate::commands::{CommandReply, Context};
 use crate::limits::CANCEL_WAIT_MS;
 use crate::process;
 use cantrip_terminal::present::program;
@@ -27,21 +27,16 @@ pub(super) struct Cancelling {
 }
 
 impl Cancelling {
-    pub(super) async fn reply(&self, store: &Store, service: &Service, guard: &Guard) -> Result<CommandReply, Refusal> {
+    pub(super) async fn reply(&self, on: &Context<'_>) -> Result<CommandReply, Refusal> {
+        let Context { store, service, guard, .. } = *on;
         let run = ids::run(&store.loom, self.run.as_deref()).await?;
         let asked = service.cancel(run, &Actor::new("local").expect("a short name")).await;
         if !asked.reply.reply_type().is_success() {
             return Ok((asked, String::new()));
         }
         let ended = self.wait_for_end(store, service, run).await?;
-        let guarded = guard
-            .call(Call::surface("cancel").run(run), |rb| async {
-                match ended {
-                    Ok(()) => rb.success(codes::changed("run", run.to_string(), "cancelled")),
-                    Err(refusal) => rb.refuse(refusal),
-                }
-            })
-            .await;
+        let ended = ended.map(|()| codes::changed("run", run.to_string(), "cancelled"));
+        let guarded = guard.call(Call::surface("cancel").run(run), |rb| async { rb.answer(ended) }).await;
         Ok((guarded, format!("{run} is cancelled\n")))
     }
 

@@ -7,15 +7,15 @@ use cantrip::canon::{RunId, TurnId};
 use cantrip::loom::Loom;
 use cantrip::store_refusal;
 use cantrip_reply::{Refusal, ReplyType, codes};
-use cantrip_service::{ChangeKind, FileDiff, GateRoots, Service};
+use cantrip_service::{ChangeKind, FileDiff, GateRoots};
 use serde_json::{Value, json};
 
 use crate::args::ids;
 use crate::args::spells::{self, Source};
 use crate::args::store::Store;
-use crate::commands::{CommandReply, Outcome};
+use crate::commands::{CommandReply, Context, Outcome};
 use crate::process;
-use cantrip_terminal::present::{BOLD, DIM, Present, answer, answer_of_entity, colour, program, say, strip_control};
+use cantrip_terminal::present::{BOLD, DIM, answer, answer_of_entity, colour, program, say, strip_control};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Showing {
@@ -43,7 +43,8 @@ pub(super) struct Undoing {
 }
 
 impl Showing {
-    pub(super) async fn print(&self, store: &Store, service: &Service, present: Present) -> Result<Outcome, Refusal> {
+    pub(super) async fn print(&self, on: &Context<'_>) -> Result<Outcome, Refusal> {
+        let Context { store, service, present, .. } = *on;
         let run = ids::run(&store.loom, self.run.as_deref()).await?;
         let since = turn_of(store, run, self.since.as_deref()).await?;
         let (styled, mut text, mut notes) = (io::stdout().is_terminal(), String::new(), Vec::new());
@@ -51,10 +52,8 @@ impl Showing {
             .diff(run, since, |file| {
                 draw(&mut text, file, styled);
                 if file.others_between {
-                    notes.push(format!(
-                        "someone else changed {} in between, and the diff includes that change",
-                        file.path
-                    ));
+                    let path = &file.path;
+                    notes.push(format!("someone else changed {path} in between, and the diff includes that change"));
                 }
             })
             .await;
@@ -73,12 +72,8 @@ impl Showing {
 }
 
 impl Undoing {
-    pub(super) async fn reply(
-        &self,
-        store: &Store,
-        service: &Service,
-        present: Present,
-    ) -> Result<CommandReply, Refusal> {
+    pub(super) async fn reply(&self, on: &Context<'_>) -> Result<CommandReply, Refusal> {
+        let Context { store, service, present, .. } = *on;
         let run = ids::run(&store.loom, self.run.as_deref()).await?;
         let to = turn_of(store, run, self.to.as_deref()).await?;
         process::release_run(&store.loom, run).await?;

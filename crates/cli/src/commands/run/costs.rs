@@ -22,13 +22,20 @@ pub(super) struct Costs {
     pub(super) entities: Vec<EntityCost>,
     /// The number of later entities that are not listed; they are included in the sums.
     pub(super) unlisted_entities: u64,
+    #[serde(flatten)]
+    pub(super) spent: Spent,
+    /// The number of requests that failed.
+    pub(super) failed_attempts: u64,
+}
+
+/// The sum of several requests.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct Spent {
     /// The usage of every request that reported it.
     pub(super) usage: Usage,
     pub(super) cost: Option<Money>,
     /// The number of requests whose cost is unknown.
     pub(super) uncosted: u64,
-    /// The number of requests that failed.
-    pub(super) failed_attempts: u64,
 }
 
 /// The usage and the cost of one turn.
@@ -50,9 +57,8 @@ pub(super) struct TurnCost {
 pub(super) struct EntityCost {
     pub(super) entity_id: EntityId,
     pub(super) turns: u64,
-    pub(super) usage: Usage,
-    pub(super) cost: Option<Money>,
-    pub(super) uncosted: u64,
+    #[serde(flatten)]
+    pub(super) spent: Spent,
     /// The requests that belong to no turn: folds, and failed requests.
     pub(super) besides: ExtraRequests,
 }
@@ -60,14 +66,12 @@ pub(super) struct EntityCost {
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ExtraRequests {
     pub(super) requests: u64,
-    pub(super) usage: Usage,
-    pub(super) cost: Option<Money>,
-    pub(super) uncosted: u64,
+    #[serde(flatten)]
+    pub(super) spent: Spent,
 }
 
-impl ExtraRequests {
+impl Spent {
     fn add(&mut self, usage: Option<&Usage>, cost: Option<Money>) {
-        self.requests += 1;
         if let Some(usage) = usage {
             self.usage = self.usage.plus(usage);
         }
@@ -79,20 +83,6 @@ fn plus(sum: Option<Money>, uncosted: u64, cost: Option<Money>) -> (Option<Money
     let mut spent = CostTotal::new(sum, uncosted);
     spent.add(cost);
     (spent.cost(), spent.uncosted())
-}
-
-impl EntityCost {
-    fn new(entity_id: EntityId) -> Self {
-        let (usage, besides) = (Usage::default(), ExtraRequests::default());
-        Self { entity_id, turns: 0, usage, cost: None, uncosted: 0, besides }
-    }
-
-    fn add(&mut self, usage: Option<&Usage>, cost: Option<Money>) {
-        if let Some(usage) = usage {
-            self.usage = self.usage.plus(usage);
-        }
-        (self.cost, self.uncosted) = plus(self.cost, self.uncosted, cost);
-    }
 }
 
 /// Sums the costs while the journal is read.
@@ -120,7 +110,8 @@ impl CostCounter {
             return;
         }
         self.places.insert(entity, self.costs.entities.len());
-        self.costs.entities.push(EntityCost::new(entity));
+        let (spent, besides) = (Spent::default(), ExtraRequests::default());
+        self.costs.entities.push(EntityCost { entity_id: entity, turns: 0, spent, besides });
     }
 
     fn count_attempt(&mut self, attempt: &Attempt) {
@@ -133,9 +124,9 @@ impl CostCounter {
         let entity_id = self.casts.get(&opened.cast_id).copied();
         if let Some(entity) = entity_id.and_then(|id| self.entity(id)) {
             entity.turns += 1;
-            entity.add(Some(&opened.usage), opened.cost);
+            entity.spent.add(Some(&opened.usage), opened.cost);
         }
-        self.sum(Some(&opened.usage), opened.cost);
+        self.costs.spent.add(Some(&opened.usage), opened.cost);
         if self.costs.turns.len() == RUN_TURNS_LISTED_MAX {
             self.costs.turns.pop_front();
             self.costs.unlisted += 1;
@@ -158,11 +149,12 @@ impl CostCounter {
             return;
         }
         self.costs.failed_attempts += u64::from(request && !settled.reply.is_success());
-        self.sum(usage, cost);
+        self.costs.spent.add(usage, cost);
         if let Some(entity) = self.callers.get(&caller).copied().and_then(|id| self.entity(id)) {
-            entity.add(usage, cost);
+            entity.spent.add(usage, cost);
             if request {
-                entity.besides.add(usage, cost);
+                entity.besides.requests += 1;
+                entity.besides.spent.add(usage, cost);
             }
         }
         if let (false, Caller::Turn(turn)) = (request, caller)
@@ -170,13 +162,6 @@ impl CostCounter {
         {
             turn.gates = plus(turn.gates, 0, cost).0;
         }
-    }
-
-    fn sum(&mut self, usage: Option<&Usage>, cost: Option<Money>) {
-        if let Some(usage) = usage {
-            self.costs.usage = self.costs.usage.plus(usage);
-        }
-        (self.costs.cost, self.costs.uncosted) = plus(self.costs.cost, self.costs.uncosted, cost);
     }
 }
 

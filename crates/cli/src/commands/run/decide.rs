@@ -3,15 +3,13 @@
 use std::fmt::Write as _;
 
 use cantrip::canon::RunId;
-use cantrip::loom::Actor;
 use cantrip::{HumanDecision, PendingApproval};
-use cantrip_reply::{Call, Guard, Refusal, codes};
+use cantrip_reply::{Call, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::json;
 
 use crate::args::ids;
-use crate::args::store::Store;
-use crate::commands::CommandReply;
+use crate::commands::{CommandReply, Context};
 use cantrip_terminal::present::{DIM, cut, program, strip_control};
 
 /// The calls of a run that wait for a person's decision.
@@ -31,15 +29,9 @@ pub(super) struct Waiting {
 
 impl Waiting {
     /// Approves the selected calls. If there is a `refusal`, refuses them with it as the reason.
-    pub(super) async fn reply(
-        &self,
-        store: &Store,
-        service: &Service,
-        refusal: Option<&str>,
-        guard: &Guard,
-    ) -> Result<CommandReply, Refusal> {
-        let by = Actor::new(self.by.as_str())
-            .map_err(|fault| codes::config_invalid("--by", self.by.as_str(), fault.to_string()))?;
+    pub(super) async fn reply(&self, on: &Context<'_>, refusal: Option<&str>) -> Result<CommandReply, Refusal> {
+        let Context { store, service, guard, .. } = *on;
+        let by = ids::actor(&self.by)?;
         let run = ids::run(&store.loom, self.run.as_deref()).await?;
         let chosen = self.selected_calls(service, run).await?;
         let mut decided = None;
@@ -56,15 +48,14 @@ impl Waiting {
         }
         let Some(mut guarded) = decided else { return Err(nothing(run)) };
         let left = service.pending(run).await?;
+        let word = if refusal.is_none() { "approved" } else { "refused" };
         if let (Some(last), false) = (chosen.last(), left.is_empty()) {
             // The run still waits for a person, and a script that would resume it now has to know that.
-            let (id, word) = (last.approval_id.to_string(), if refusal.is_none() { "approved" } else { "refused" });
             let approvals: Vec<_> = left.iter().map(|asked| asked.approval_id).collect();
             let data = json!({"run_state": "waiting", "approvals": approvals});
-            let filled = codes::changed("approval", id, word).data(data);
+            let filled = codes::changed("approval", last.approval_id.to_string(), word).data(data);
             guarded = guard.call(Call::surface("decide").run(run), |rb| async { rb.success(filled) }).await;
         }
-        let word = if refusal.is_none() { "approved" } else { "refused" };
         let mut text = String::new();
         for asked in &chosen {
             let _ = writeln!(text, "{word}  {}{}", call(&asked.gate, &asked.args), describe_pending(asked));

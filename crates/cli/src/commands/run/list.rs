@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::fmt::Write;
 
-use cantrip::canon::{EntityId, Money, RunId, Timestamp};
+use cantrip::canon::{EntityId, RunId, Timestamp};
 use cantrip::loom::{
     AnyLoom, CastParked, CastView, CostTotal, Ending, Error, Journal, Loom, PageRequest, ParkReason, Removal, RunState,
     RunView, Usage,
@@ -11,13 +11,12 @@ use cantrip::loom::{
 use cantrip::{MachineClock, PendingApproval, store_refusal};
 use cantrip_canon::Clock;
 use cantrip_reply::{Call, Guard, Refusal, codes};
-use cantrip_service::Service;
 use serde::Serialize;
 
-use super::costs::{self, Costs, EntityCost};
+use super::costs::{self, Costs, EntityCost, Spent};
 use crate::args::ids;
 use crate::args::store::Store;
-use crate::commands::CommandReply;
+use crate::commands::{CommandReply, Context};
 use crate::limits::RUNS_LISTED_MAX;
 use crate::process::{self, Presence};
 use cantrip_terminal::approve::trifecta_warning;
@@ -146,12 +145,8 @@ async fn standing(loom: &AnyLoom, run: &RunView) -> Result<(RunStatus, Option<Ho
             let presence = process::presence(&lease.owner);
             let now = loom.lease_now(MachineClock::new().now().wall).await?;
             let over = lease.expires_at <= now || presence == Presence::Gone;
-            let holder = Holder {
-                owner: lease.owner.as_str().to_owned(),
-                epoch: lease.epoch.get(),
-                expires_at: lease.expires_at,
-                presence,
-            };
+            let (owner, epoch) = (lease.owner.as_str().to_owned(), lease.epoch.get());
+            let holder = Holder { owner, epoch, expires_at: lease.expires_at, presence };
             return Ok((if over { RunStatus::Orphaned } else { RunStatus::Running }, Some(holder)));
         }
     };
@@ -174,15 +169,13 @@ impl Removals {
 
 async fn all_removals(loom: &AnyLoom) -> Result<HashMap<RunId, Removal>, Error> {
     let mut removals = HashMap::new();
-    let mut page = PageRequest::FIRST;
-    loop {
+    let mut next = Some(PageRequest::FIRST);
+    while let Some(page) = next {
         let listed = loom.removals(page).await?;
         removals.extend(listed.items.into_iter().map(|removal| (removal.run_id, removal)));
-        match listed.next {
-            Some(after) => page.after = Some(after),
-            None => return Ok(removals),
-        }
+        next = page.following(listed.next);
     }
+    Ok(removals)
 }
 
 async fn row(loom: &AnyLoom, run: RunView, removals: &mut Removals) -> Result<Row, Error> {
@@ -269,12 +262,8 @@ struct RunDetails {
     costs: Costs,
 }
 
-pub(super) async fn show(
-    store: &Store,
-    service: &Service,
-    asked: Option<&str>,
-    guard: &Guard,
-) -> Result<CommandReply, Refusal> {
+pub(super) async fn show(on: &Context<'_>, asked: Option<&str>) -> Result<CommandReply, Refusal> {
+    let Context { store, service, guard, .. } = *on;
     let stored = |error: Error| store_refusal(&error);
     let run: RunId = ids::run(&store.loom, asked).await?;
     let view = store.loom.run(run).await.map_err(stored)?;
@@ -286,7 +275,7 @@ pub(super) async fn show(
     let (pending, parked) = match view.state {
         RunState::Waiting => (service.pending(run).await?, service.parked(run).await?),
         RunState::Queued | RunState::Running | RunState::Terminated | RunState::Truncated | RunState::Failed => {
-            (Vec::new(), None)
+            Default::default()
         }
     };
     // The costs are computed from the records. If a retention removed them, the receipt still has the costs.
@@ -300,31 +289,30 @@ pub(super) async fn show(
 
 /// Returns a row for each turn of the root and for each child as a whole. Rows without tokens and cost are left out.
 fn table(costs: &Costs, root: Option<EntityId>) -> Vec<(String, String)> {
-    let counted = |usage: &Usage, cost: Option<Money>, uncosted: u64| {
-        usage.total_tokens() > 0 || uncosted > 0 || cost.is_some_and(|cost| cost.micros() > 0)
+    let counted = |Spent { usage, cost, uncosted }: &Spent| {
+        usage.total_tokens() > 0 || *uncosted > 0 || cost.is_some_and(|cost| cost.micros() > 0)
     };
-    let took = |usage: &Usage, cost_of: Option<Money>, uncosted: u64| {
-        let Usage { prompt_tokens, completion_tokens, .. } = usage;
-        format!("{prompt_tokens} in, {completion_tokens} out{}", cost(&CostTotal::new(cost_of, uncosted)))
+    let took = |spent: &Spent| {
+        let Usage { prompt_tokens, completion_tokens, .. } = spent.usage;
+        let cost = cost(&CostTotal::new(spent.cost, spent.uncosted));
+        format!("{prompt_tokens} in, {completion_tokens} out{cost}")
     };
     let mut rows = Vec::new();
     for turn in costs.turns.iter().filter(|turn| turn.entity_id == root) {
-        let uncosted = u64::from(turn.cost.is_none());
-        if counted(&turn.usage, turn.cost, uncosted) || turn.gates.is_some() {
+        let spent = Spent { usage: turn.usage, cost: turn.cost, uncosted: u64::from(turn.cost.is_none()) };
+        if counted(&spent) || turn.gates.is_some() {
             let gates = turn.gates.map(|paid| format!(" · {paid} for its gates")).unwrap_or_default();
-            let took = took(&turn.usage, turn.cost, uncosted);
-            rows.push((format!("turn {}", turn.sequence), format!("{} {took}{gates}", turn.turn_id)));
+            rows.push((format!("turn {}", turn.sequence), format!("{} {}{gates}", turn.turn_id, took(&spent))));
         }
     }
-    for entity in &costs.entities {
-        let EntityCost { entity_id, turns, usage, cost, uncosted, besides } = entity;
+    for EntityCost { entity_id, turns, spent, besides } in &costs.entities {
         if Some(*entity_id) == root {
-            if besides.requests > 0 && counted(&besides.usage, besides.cost, besides.uncosted) {
-                rows.push(("besides".to_owned(), took(&besides.usage, besides.cost, besides.uncosted)));
+            if besides.requests > 0 && counted(&besides.spent) {
+                rows.push(("besides".to_owned(), took(&besides.spent)));
             }
-        } else if counted(usage, *cost, *uncosted) {
+        } else if counted(spent) {
             let turns = if *turns == 1 { "1 turn".to_owned() } else { format!("{turns} turns") };
-            rows.push(("child".to_owned(), format!("{entity_id} {turns}, {}", took(usage, *cost, *uncosted))));
+            rows.push(("child".to_owned(), format!("{entity_id} {turns}, {}", took(spent))));
         }
     }
     rows
@@ -374,10 +362,10 @@ fn draw_details(RunDetails { row, cast, pending, parked, costs }: &RunDetails, s
             line("turns", &outcome.turns.to_string());
         }
     }
-    let Usage { prompt_tokens, completion_tokens, cached_tokens, .. } = costs.usage;
-    let spent = cost(&CostTotal::new(costs.cost, costs.uncosted));
+    let Usage { prompt_tokens, completion_tokens, cached_tokens, .. } = costs.spent.usage;
+    let spent = cost(&CostTotal::new(costs.spent.cost, costs.spent.uncosted));
     // A script without token counts needs no line.
-    if costs.usage.total_tokens() > 0 || costs.failed_attempts > 0 || !spent.is_empty() {
+    if costs.spent.usage.total_tokens() > 0 || costs.failed_attempts > 0 || !spent.is_empty() {
         let failed = match costs.failed_attempts {
             0 => String::new(),
             1 => " · one request failed".to_owned(),

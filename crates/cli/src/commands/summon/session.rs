@@ -5,7 +5,6 @@ use std::process::ExitCode;
 
 use cantrip::canon::{EntityId, RunId, TurnId};
 use cantrip::loom::{Ending, Journal, Loom, RunState, Turn};
-
 use cantrip::{Cancel, Cantrip, CastReply, ContinueOptions, store_refusal};
 use cantrip_reply::{Call, ExitStatus, Guard, Refusal, codes};
 use cantrip_service::{CastRequest, ForkRequest, Service};
@@ -225,34 +224,34 @@ impl EntitySession<'_> {
     }
 
     async fn command(&mut self, line: &str) -> NextStep {
-        let command = match Command::read(line) {
-            Ok(command) => command,
-            Err(refusal) => return self.print_refusal(refusal).await,
-        };
-        match command {
+        match self.try_command(line).await {
+            Ok(then) => then,
+            Err(refusal) => self.print_refusal(refusal).await,
+        }
+    }
+
+    async fn try_command(&mut self, line: &str) -> Result<NextStep, Refusal> {
+        Ok(match Command::read(line)? {
             Command::Quit => NextStep::Leave,
             Command::Help => {
                 let filled = codes::read("commands").data(json!({"commands": command::NAMES}));
                 let guarded = self.guard.call(Call::surface("summon"), |rb| async { rb.success(filled) }).await;
                 NextStep::Next(self.present.show_reply(guarded, || answer(&command::help())))
             }
-            Command::Thread => match self.thread().await {
-                Ok(thread) => match ShownThread::of(&self.store.loom, thread).await {
-                    Ok(shown) => self.read(format!("thread {}", shown.thread.leaf), shown, draw::thread).await,
-                    Err(refusal) => self.print_refusal(refusal).await,
-                },
-                Err(refusal) => self.print_refusal(refusal).await,
-            },
-            Command::Show(number) => match self.turn(number).await {
-                Ok(turn) => self.read(format!("turn {}", turn.id), turn, draw::turn).await,
-                Err(refusal) => self.print_refusal(refusal).await,
-            },
-            Command::Fork { number, intent } => match self.turn(Some(number)).await {
-                Ok(turn) => self.fork(turn.id, number, intent).await,
-                Err(refusal) => self.print_refusal(refusal).await,
-            },
-            Command::Continue => self.go_on().await,
-        }
+            Command::Thread => {
+                let shown = ShownThread::of(&self.store.loom, self.thread().await?).await?;
+                self.read(format!("thread {}", shown.thread.leaf), shown, draw::thread).await
+            }
+            Command::Show(number) => {
+                let turn = self.turn(number).await?;
+                self.read(format!("turn {}", turn.id), turn, draw::turn).await
+            }
+            Command::Fork { number, intent } => {
+                let turn = self.turn(Some(number)).await?;
+                self.fork(turn.id, number, intent).await
+            }
+            Command::Continue => self.go_on().await?,
+        })
     }
 
     async fn read<T: serde::Serialize>(&self, what: String, seen: T, draw: impl FnOnce(&T) -> String) -> NextStep {
@@ -313,15 +312,12 @@ impl EntitySession<'_> {
     }
 
     /// Resumes an interrupted cast, or continues a truncated one.
-    async fn go_on(&mut self) -> NextStep {
+    async fn go_on(&mut self) -> Result<NextStep, Refusal> {
         let cancel = Cancel::new();
         let (service, cantrip) = (self.service.clone(), self.cantrip.clone());
         let (run, is_left) = match self.waiting.take() {
             Some(run) => (run, true),
-            None => match self.last_run().await {
-                Ok(last) => (last, false),
-                Err(refusal) => return self.print_refusal(refusal).await,
-            },
+            None => (self.last_run().await?, false),
         };
         let going_on = async {
             if is_left {
@@ -333,7 +329,7 @@ impl EntitySession<'_> {
         if reply.outcome.is_some() {
             self.refresh().await;
         }
-        self.handle_reply(reply).await
+        Ok(self.handle_reply(reply).await)
     }
 
     async fn last_run(&self) -> Result<RunId, Refusal> {
