@@ -209,6 +209,9 @@ pub trait Medium: Send + Sync + 'static {
 /// A boxed future that is `Send`.
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// The next event of a program.
+pub type NextEvent = BoxFuture<'static, Result<ProgramEvent, SandboxError>>;
+
 /// A sandbox in which no program runs.
 ///
 /// Each state is its own type, so an answer cannot reach a sandbox that does not wait for one, and a second program
@@ -216,7 +219,7 @@ pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 /// program that was in it runs no further.
 pub trait Sandbox: Send + fmt::Debug {
     /// Runs a program until it calls a gate or ends.
-    fn start(self: Box<Self>, program: Program) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>>;
+    fn start(self: Box<Self>, program: Program) -> NextEvent;
 
     /// Returns everything a program can find in the sandbox, as bytes. Returns none if the medium has to run the
     /// programs again instead.
@@ -230,14 +233,10 @@ pub trait PausedProgram: Send + fmt::Debug {
     fn call(&self) -> &ProgramCall;
 
     /// Returns `answer` to the program, sets its clock to `now`, and runs the program on.
-    fn resume(
-        self: Box<Self>,
-        answer: Answer,
-        now: Timestamp,
-    ) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>>;
+    fn resume(self: Box<Self>, answer: Answer, now: Timestamp) -> NextEvent;
 
     /// Ends the program here. The text that it has printed so far is its output.
-    fn cancel(self: Box<Self>) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>>;
+    fn cancel(self: Box<Self>) -> NextEvent;
 }
 
 /// A program, with the name that its errors show and the clock reading at its start.

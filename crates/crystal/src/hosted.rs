@@ -208,11 +208,11 @@ impl Hosted {
     /// Returns the body that is sent for a request, without headers, or the reason why its messages cannot be sent.
     pub fn body(&self, request: &Request) -> Result<BodyChunks, String> {
         let body = match self.format {
-            WireFormat::Known(Wire::Chat) => Chat::request_body,
-            WireFormat::Known(Wire::Responses) => Responses::request_body,
-            WireFormat::Known(Wire::Messages) => Messages::request_body,
-            WireFormat::Gemini => Gemini::request_body,
-            WireFormat::Ollama => Ollama::request_body,
+            WireFormat::Known(Wire::Chat) => Chat::REQUEST_BODY,
+            WireFormat::Known(Wire::Responses) => Responses::REQUEST_BODY,
+            WireFormat::Known(Wire::Messages) => Messages::REQUEST_BODY,
+            WireFormat::Gemini => Gemini::REQUEST_BODY,
+            WireFormat::Ollama => Ollama::REQUEST_BODY,
         };
         body(request, &self.endpoint).map(BodyChunks::from)
     }

@@ -150,7 +150,7 @@ impl Endpoint {
 
     /// Sends a request and reads the answer.
     pub(crate) async fn ask<P: Protocol>(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {
-        let mut body = P::request_body(request, self).map_err(|detail| Failure::rejected(&self.name, detail))?;
+        let mut body = (P::REQUEST_BODY)(request, self).map_err(|detail| Failure::rejected(&self.name, detail))?;
         if let (false, Some(fields)) = (self.streams, body.fields.as_object_mut())
             && let Some(streams) = fields.get_mut("stream")
         {
@@ -212,6 +212,9 @@ pub(crate) enum Step {
     End,
 }
 
+/// Returns the body of a request, or the reason why its messages cannot be sent.
+pub(crate) type RequestBody = fn(&Request, &Endpoint) -> Result<Body, String>;
+
 /// The protocol of a server: how a request is written, and how the events of one answer are read. The value is the
 /// state that only this protocol needs while it reads.
 pub(crate) trait Protocol: Default + Send {
@@ -221,8 +224,7 @@ pub(crate) trait Protocol: Default + Send {
     /// True if a stream has an event that ends it. Without one, a stream is complete once it has a finish reason.
     const HAS_END_EVENT: bool = true;
 
-    /// Returns the body of a request, or the reason why its messages cannot be sent.
-    fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String>;
+    const REQUEST_BODY: RequestBody;
 
     /// Reads one event of a stream.
     fn read_event(&mut self, answer: &mut AnswerDraft<'_>, data: &str) -> Result<Step, Cause>;

@@ -1,13 +1,12 @@
 //! JavaScript as a medium of code: its description, its names and its sandboxes.
 
-use std::fmt;
-use std::io;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use cantrip_canon::Timestamp;
 use cantrip_circle::code::{CodeMedium, Exception, ProgramFault, ProgramLimits, ProgramResult, SandboxSpec};
 use cantrip_circle::medium::{
-    Answer, BoxFuture, PausedProgram, Program, ProgramCall, ProgramEvent, Sandbox, SandboxError,
+    Answer, NextEvent, PausedProgram, Program, ProgramCall, ProgramEvent, Sandbox, SandboxError,
 };
 use cantrip_circle::{Circle, MediumKind, Position};
 use cantrip_reply::ReplyException;
@@ -54,7 +53,7 @@ impl CodeMedium for Javascript {
         let letter = |byte: u8| byte.is_ascii_alphabetic() || byte == b'_' || byte == b'$';
         name.bytes().next().is_some_and(letter)
             && name.bytes().all(|byte| letter(byte) || byte.is_ascii_digit())
-            && !RESERVED.contains(&name)
+            && !RESERVED.split(' ').any(|reserved| reserved == name)
     }
 
     fn sandbox(&self, spec: SandboxSpec, variables: Option<Map<String, Value>>) -> Box<dyn Sandbox> {
@@ -71,55 +70,9 @@ const INTRODUCTION: &str = "Runs a JavaScript program. Variables and functions o
          These functions return their values directly and throw on failure; done ends everything:";
 
 /// Reserved words, which cannot be the name of a variable.
-const RESERVED: [&str; 47] = [
-    "await",
-    "break",
-    "case",
-    "catch",
-    "class",
-    "const",
-    "continue",
-    "debugger",
-    "default",
-    "delete",
-    "do",
-    "else",
-    "enum",
-    "export",
-    "extends",
-    "false",
-    "finally",
-    "for",
-    "function",
-    "if",
-    "implements",
-    "import",
-    "in",
-    "instanceof",
-    "interface",
-    "let",
-    "new",
-    "null",
-    "package",
-    "private",
-    "protected",
-    "public",
-    "return",
-    "static",
-    "super",
-    "switch",
-    "this",
-    "throw",
-    "true",
-    "try",
-    "typeof",
-    "undefined",
-    "var",
-    "void",
-    "while",
-    "with",
-    "yield",
-];
+const RESERVED: &str = "await break case catch class const continue debugger default delete do else enum export extends false \
+    finally for function if implements import in instanceof interface let new null package private protected \
+    public return static super switch this throw true try typeof undefined var void while with yield";
 
 /// A sandbox between two programs. The variables are those of the first program.
 struct IdleSandbox {
@@ -143,7 +96,7 @@ struct WaitingProgram {
 }
 
 impl Sandbox for IdleSandbox {
-    fn start(self: Box<Self>, program: Program) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
+    fn start(self: Box<Self>, program: Program) -> NextEvent {
         Box::pin(async move {
             let Program { name, source, now } = program;
             if let Err(fault) = ProgramFault::check(&source) {
@@ -161,11 +114,7 @@ impl PausedProgram for WaitingProgram {
         &self.suspended.call
     }
 
-    fn resume(
-        self: Box<Self>,
-        answer: Answer,
-        now: Timestamp,
-    ) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
+    fn resume(self: Box<Self>, answer: Answer, now: Timestamp) -> NextEvent {
         Box::pin(async move {
             let answer = match answer {
                 Answer::Value(value) => Answered::Value(value),
@@ -179,7 +128,7 @@ impl PausedProgram for WaitingProgram {
         })
     }
 
-    fn cancel(self: Box<Self>) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
+    fn cancel(self: Box<Self>) -> NextEvent {
         Box::pin(async move { next_step(self.suspended.cancel().await, self.name, self.limits) })
     }
 }

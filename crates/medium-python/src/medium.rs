@@ -10,7 +10,7 @@ use cantrip_circle::code::{
     CodeMedium, Exception, GateFunction, ProgramFault, ProgramLimits, ProgramResult, SandboxSpec,
 };
 use cantrip_circle::medium::{
-    Answer, BoxFuture, PausedProgram, Program, ProgramCall, ProgramEvent, Sandbox, SandboxError,
+    Answer, BoxFuture, NextEvent, PausedProgram, Program, ProgramCall, ProgramEvent, Sandbox, SandboxError,
 };
 use cantrip_circle::{Circle, MediumKind, Position};
 use cantrip_reply::{Refusal, codes};
@@ -156,7 +156,7 @@ struct WaitingProgram {
 }
 
 impl Sandbox for IdleSandbox {
-    fn start(self: Box<Self>, program: Program) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
+    fn start(self: Box<Self>, program: Program) -> NextEvent {
         Box::pin(async move {
             let Program { name: _, source, now } = program;
             if let Err(fault) = ProgramFault::check(&source) {
@@ -192,21 +192,17 @@ impl PausedProgram for WaitingProgram {
         &self.call
     }
 
-    fn resume(
-        self: Box<Self>,
-        answer: Answer,
-        now: Timestamp,
-    ) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
+    fn resume(self: Box<Self>, answer: Answer, now: Timestamp) -> NextEvent {
         self.resume_with(wire_answer(answer), now)
     }
 
-    fn cancel(self: Box<Self>) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
+    fn cancel(self: Box<Self>) -> NextEvent {
         self.resume_with(CallAnswer::Cancel, Timestamp::EPOCH)
     }
 }
 
 impl WaitingProgram {
-    fn resume_with(self, answer: CallAnswer, now: Timestamp) -> BoxFuture<'static, Result<ProgramEvent, SandboxError>> {
+    fn resume_with(self, answer: CallAnswer, now: Timestamp) -> NextEvent {
         Box::pin(async move {
             let Self { call: _, bound, driver } = self;
             let command = Command::Answer { id: driver.id(), answer, now_ms: now.unix_millis() };

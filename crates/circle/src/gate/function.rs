@@ -30,7 +30,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{Call, Gate, GateSpec, Purity, Settlement};
+use super::{AnyGate, Call, Gate, GateSpec, Purity, Settlement};
 use crate::Label;
 
 /// For a function that takes none.
@@ -124,6 +124,33 @@ where
     M: 'static,
 {
     FunctionGate { promises: GateSpec::new(name, description, parameters::<A>()), function, types: PhantomData }
+}
+
+/// A gate that answers at once and by itself.
+struct ImmediateGate<F> {
+    promises: GateSpec,
+    answer: F,
+}
+
+/// Makes a gate from the function that answers its calls; the function gets the name of the gate too.
+pub(crate) fn immediate_gate<F>(promises: GateSpec, answer: F) -> AnyGate
+where
+    F: Fn(&str, Call) -> Result<ReplyDraft<Success>, Refusal> + Send + Sync + 'static,
+{
+    AnyGate::from(ImmediateGate { promises, answer })
+}
+
+impl<F> Gate for ImmediateGate<F>
+where
+    F: Fn(&str, Call) -> Result<ReplyDraft<Success>, Refusal> + Send + Sync + 'static,
+{
+    fn spec(&self) -> &GateSpec {
+        &self.promises
+    }
+
+    async fn call(&self, call: Call) -> Result<ReplyDraft<Success>, Refusal> {
+        (self.answer)(&self.promises.name, call)
+    }
 }
 
 /// Returns the schema of an argument type, without the parts that only documents need.

@@ -6,11 +6,10 @@ use std::time::Duration;
 use cantrip_loom::{Finish, Usage};
 use serde_json::{Value, json};
 
-use crate::http::{AnswerDraft, Body, Endpoint, Protocol, Step, message, parse_json};
-use crate::limits::ANSWER_CALLS_MAX;
-use crate::{Cause, Request};
-
 use super::body::request_body;
+use crate::Cause;
+use crate::http::{AnswerDraft, Protocol, RequestBody, Step, message, parse_json};
+use crate::limits::ANSWER_CALLS_MAX;
 
 /// The messages protocol.
 ///
@@ -154,9 +153,7 @@ impl Messages {
 }
 
 impl Protocol for Messages {
-    fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
-        request_body(request, endpoint)
-    }
+    const REQUEST_BODY: RequestBody = request_body;
 
     fn read_event(&mut self, answer: &mut AnswerDraft<'_>, data: &str) -> Result<Step, Cause> {
         let event = parse_json(data)?;

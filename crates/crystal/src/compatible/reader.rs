@@ -5,11 +5,10 @@ use std::time::Duration;
 use cantrip_loom::{Finish, Usage};
 use serde_json::{Map, Value, json};
 
-use crate::http::{AnswerDraft, Body, Endpoint, Protocol, Step, message, parse_json};
-use crate::limits::ANSWER_BYTES_MAX;
-use crate::{Cause, Request};
-
 use super::body::request_body;
+use crate::Cause;
+use crate::http::{AnswerDraft, Protocol, RequestBody, Step, message, parse_json};
+use crate::limits::ANSWER_BYTES_MAX;
 
 /// The chat completions protocol.
 #[derive(Debug, Default)]
@@ -85,9 +84,7 @@ impl Chat {
 }
 
 impl Protocol for Chat {
-    fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
-        request_body(request, endpoint)
-    }
+    const REQUEST_BODY: RequestBody = request_body;
 
     fn read_event(&mut self, answer: &mut AnswerDraft<'_>, data: &str) -> Result<Step, Cause> {
         if data.trim() == "[DONE]" {

@@ -5,10 +5,9 @@ use std::time::Duration;
 use cantrip_loom::{Finish, Usage};
 use serde_json::Value;
 
-use crate::http::{AnswerDraft, Body, Endpoint, Protocol, Step, message, parse_json};
-use crate::{Cause, Request};
-
 use super::body::request_body;
+use crate::Cause;
+use crate::http::{AnswerDraft, Protocol, RequestBody, Step, message, parse_json};
 
 /// The protocol of the Gemini family.
 ///
@@ -19,10 +18,7 @@ pub(crate) struct Gemini;
 
 impl Protocol for Gemini {
     const HAS_END_EVENT: bool = false;
-
-    fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
-        request_body(request, endpoint)
-    }
+    const REQUEST_BODY: RequestBody = request_body;
 
     fn read_event(&mut self, answer: &mut AnswerDraft<'_>, data: &str) -> Result<Step, Cause> {
         read_chunk(answer, &parse_json(data)?).map(|()| Step::More)

@@ -5,10 +5,9 @@ use std::time::Duration;
 use cantrip_loom::{Finish, Usage};
 use serde_json::{Value, json};
 
-use crate::http::{AnswerDraft, Body, Endpoint, Protocol, Step, message, parse_json};
-use crate::{Cause, Request};
-
 use super::body::request_body;
+use crate::Cause;
+use crate::http::{AnswerDraft, Protocol, RequestBody, Step, message, parse_json};
 
 /// Ollama's chat protocol. The last line of an answer is marked as such.
 #[derive(Debug, Default)]
@@ -48,10 +47,7 @@ impl Ollama {
 
 impl Protocol for Ollama {
     const LINES: bool = true;
-
-    fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
-        request_body(request, endpoint)
-    }
+    const REQUEST_BODY: RequestBody = request_body;
 
     fn read_event(&mut self, answer: &mut AnswerDraft<'_>, data: &str) -> Result<Step, Cause> {
         self.line(answer, &parse_json(data)?)

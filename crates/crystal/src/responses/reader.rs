@@ -5,10 +5,9 @@ use std::time::Duration;
 use cantrip_loom::{Finish, Usage};
 use serde_json::Value;
 
-use crate::http::{AnswerDraft, Body, Endpoint, Protocol, Step, message, parse_json};
-use crate::{Cause, Request};
-
 use super::body::request_body;
+use crate::Cause;
+use crate::http::{AnswerDraft, Protocol, RequestBody, Step, message, parse_json};
 
 /// The responses protocol. An item is identified by its index in the output.
 ///
@@ -90,9 +89,7 @@ impl Responses {
 }
 
 impl Protocol for Responses {
-    fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
-        request_body(request, endpoint)
-    }
+    const REQUEST_BODY: RequestBody = request_body;
 
     fn read_event(&mut self, answer: &mut AnswerDraft<'_>, data: &str) -> Result<Step, Cause> {
         let event = parse_json(data)?;

@@ -3,10 +3,11 @@
 //! The circle parses their arguments and returns an effect; the loop casts the children. The executors here are entered
 //! only for an empty batch, whose answer is known.
 
-use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
+use cantrip_reply::codes;
 use serde_json::{Value, json};
 
-use crate::gate::{AnyGate, Call, Gate, GateSpec};
+use crate::gate::function::immediate_gate;
+use crate::gate::{AnyGate, GateSpec};
 
 /// Casts a child on a derived intent and waits for its answer.
 pub fn call_agent() -> AnyGate {
@@ -15,7 +16,7 @@ pub fn call_agent() -> AnyGate {
     parameters["additionalProperties"] = json!(false);
     let description = "Casts a child entity on an intent of its own and returns its answer. The child has its own \
                        context and sees nothing of this one but the intent and `context`.";
-    AnyGate::from(Agent { promises: GateSpec::new("call_agent", description, parameters) })
+    delegation_gate(GateSpec::new("call_agent", description, parameters))
 }
 
 /// Casts several children at once and returns their answers in request order.
@@ -34,7 +35,7 @@ pub fn call_agent_batch() -> AnyGate {
     });
     let description = "Casts several child entities at once and returns their answers in request order; a child that \
                        failed is an object with `error` in its place.";
-    AnyGate::from(Agent { promises: GateSpec::new("call_agent_batch", description, parameters) })
+    delegation_gate(GateSpec::new("call_agent_batch", description, parameters))
 }
 
 /// Returns the schema of the request for one child, with properties in declared order.
@@ -55,16 +56,6 @@ fn request_parameters() -> Value {
     })
 }
 
-struct Agent {
-    promises: GateSpec,
-}
-
-impl Gate for Agent {
-    fn spec(&self) -> &GateSpec {
-        &self.promises
-    }
-
-    async fn call(&self, _: Call) -> Result<ReplyDraft<Success>, Refusal> {
-        Ok(codes::gate_ok(&self.promises.name).value(Value::Array(Vec::new())))
-    }
+fn delegation_gate(promises: GateSpec) -> AnyGate {
+    immediate_gate(promises, |name, _| Ok(codes::gate_ok(name).value(Value::Array(Vec::new()))))
 }

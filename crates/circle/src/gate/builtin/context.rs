@@ -10,15 +10,15 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
-use crate::gate::function::{parameters, parse_arguments};
-use crate::gate::{AnyGate, Call, Gate, GateSpec, Purity};
+use crate::gate::function::{immediate_gate, parameters, parse_arguments};
+use crate::gate::{AnyGate, GateSpec, Purity};
 use crate::limits::CONTEXT_SHOWN_BYTES;
 
 /// Makes a gate that reads this value and nothing else.
 pub fn context(value: Arc<Value>) -> AnyGate {
     let description = "Reads the data this task was given: its type, its size, and the part that is asked for.";
     let promises = GateSpec::new("context", description, parameters::<Part>()).purity(Purity::ReadOnly);
-    AnyGate::from(Context { promises, value })
+    immediate_gate(promises, move |name, call| show(&value, parse_arguments(name, call.arguments)?))
 }
 
 #[derive(Deserialize, JsonSchema)]
@@ -34,43 +34,29 @@ struct Part {
     limit: Option<usize>,
 }
 
-struct Context {
-    promises: GateSpec,
-    value: Arc<Value>,
-}
-
-impl Gate for Context {
-    fn spec(&self) -> &GateSpec {
-        &self.promises
-    }
-
-    async fn call(&self, call: Call) -> Result<ReplyDraft<Success>, Refusal> {
-        let Part { pointer, offset, limit } = parse_arguments(&self.promises.name, call.arguments)?;
-        let found = self.value.pointer(&pointer).ok_or_else(|| unusable(&pointer, "nothing is there"))?;
-        let limit = limit.unwrap_or(usize::MAX);
-        let shown = match found {
-            Value::String(text) => {
-                let size = text.chars().count();
-                within(&pointer, offset, size)?;
-                let taken: String = text.chars().skip(offset).take(limit).scan(0, fits_letter).collect();
-                json!({"type": "text", "size": size, "value": taken})
+fn show(value: &Value, Part { pointer, offset, limit }: Part) -> Result<ReplyDraft<Success>, Refusal> {
+    let found = value.pointer(&pointer).ok_or_else(|| unusable(&pointer, "nothing is there"))?;
+    let limit = limit.unwrap_or(usize::MAX);
+    let shown = match found {
+        Value::String(text) => {
+            let size = text.chars().count();
+            within(&pointer, offset, size)?;
+            let taken: String = text.chars().skip(offset).take(limit).scan(0, fits_letter).collect();
+            json!({"type": "text", "size": size, "value": taken})
+        }
+        Value::Array(items) => {
+            within(&pointer, offset, items.len())?;
+            let taken: Vec<&Value> = items.iter().skip(offset).take(limit).scan(0, fits).collect();
+            if taken.is_empty() && limit > 0 && offset < items.len() {
+                let rule = "it is too large to be shown whole: read into it";
+                return Err(unusable(&format!("{pointer}/{offset}"), rule));
             }
-            Value::Array(items) => {
-                within(&pointer, offset, items.len())?;
-                let taken: Vec<&Value> = items.iter().skip(offset).take(limit).scan(0, fits).collect();
-                if taken.is_empty() && limit > 0 && offset < items.len() {
-                    return Err(unusable(
-                        &format!("{pointer}/{offset}"),
-                        "it is too large to be shown whole: read into it",
-                    ));
-                }
-                json!({"type": "list", "size": items.len(), "value": taken})
-            }
-            Value::Object(entries) => object(&pointer, entries, offset, limit)?,
-            Value::Null | Value::Bool(_) | Value::Number(_) => json!({"type": "value", "size": 1, "value": found}),
-        };
-        Ok(codes::read(if pointer.is_empty() { "context" } else { &pointer }).value(shown))
-    }
+            json!({"type": "list", "size": items.len(), "value": taken})
+        }
+        Value::Object(entries) => object(&pointer, entries, offset, limit)?,
+        Value::Null | Value::Bool(_) | Value::Number(_) => json!({"type": "value", "size": 1, "value": found}),
+    };
+    Ok(codes::read(if pointer.is_empty() { "context" } else { &pointer }).value(shown))
 }
 
 /// Renders the whole object if it fits, otherwise its keys.

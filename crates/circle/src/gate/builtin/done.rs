@@ -1,9 +1,10 @@
 //! `done`: ends the cast of an entity, with any value as its answer.
 
-use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
+use cantrip_reply::codes;
 use serde_json::json;
 
-use crate::gate::{AnyGate, Call, Gate, GateSpec, Purity};
+use crate::gate::function::immediate_gate;
+use crate::gate::{AnyGate, GateSpec, Purity};
 
 /// The one gate that every circle has. The circle itself reads the answer; the gate executes nothing.
 pub fn done() -> AnyGate {
@@ -14,20 +15,8 @@ pub fn done() -> AnyGate {
         "additionalProperties": false,
     });
     let description = "Ends the task with its answer. Nothing after it is executed.";
-    AnyGate::from(Done { promises: GateSpec::new("done", description, parameters).purity(Purity::Pure) })
-}
-
-struct Done {
-    promises: GateSpec,
-}
-
-impl Gate for Done {
-    fn spec(&self) -> &GateSpec {
-        &self.promises
-    }
-
-    async fn call(&self, mut call: Call) -> Result<ReplyDraft<Success>, Refusal> {
-        let answer = call.arguments.remove("answer").unwrap_or_default();
-        Ok(codes::gate_ok(&self.promises.name).value(answer))
-    }
+    let promises = GateSpec::new("done", description, parameters).purity(Purity::Pure);
+    immediate_gate(promises, |name, mut call| {
+        Ok(codes::gate_ok(name).value(call.arguments.remove("answer").unwrap_or_default()))
+    })
 }

@@ -1,9 +1,10 @@
 //! `echo`: returns its argument.
 
-use cantrip_reply::{Refusal, ReplyDraft, Success, codes};
+use cantrip_reply::codes;
 use serde_json::json;
 
-use crate::gate::{AnyGate, Call, Gate, GateSpec, Purity};
+use crate::gate::function::immediate_gate;
+use crate::gate::{AnyGate, GateSpec, Purity};
 
 /// Makes a gate without effects, for experiments and tests.
 pub fn echo() -> AnyGate {
@@ -13,20 +14,8 @@ pub fn echo() -> AnyGate {
         "required": ["text"],
         "additionalProperties": false,
     });
-    AnyGate::from(Echo { promises: GateSpec::new("echo", "Returns its argument.", parameters).purity(Purity::Pure) })
-}
-
-struct Echo {
-    promises: GateSpec,
-}
-
-impl Gate for Echo {
-    fn spec(&self) -> &GateSpec {
-        &self.promises
-    }
-
-    async fn call(&self, mut call: Call) -> Result<ReplyDraft<Success>, Refusal> {
-        let text = call.arguments.remove("text").unwrap_or_default();
-        Ok(codes::gate_ok(&self.promises.name).value(text))
-    }
+    let promises = GateSpec::new("echo", "Returns its argument.", parameters).purity(Purity::Pure);
+    immediate_gate(promises, |name, mut call| {
+        Ok(codes::gate_ok(name).value(call.arguments.remove("text").unwrap_or_default()))
+    })
 }

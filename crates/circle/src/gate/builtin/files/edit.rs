@@ -33,7 +33,6 @@ struct Replacement {
 
 impl FileOperation for Replacement {
     const ACCESS: FileAccess = FileAccess::Write;
-    const DEFAULT_PATH: &'static str = "";
 
     fn path(&self) -> Option<&str> {
         Some(&self.path)

@@ -24,7 +24,7 @@ use crate::ward::ResourceAccess;
 pub(super) trait FileOperation: DeserializeOwned + JsonSchema + Send + 'static {
     const ACCESS: FileAccess;
     /// The path if the arguments name none.
-    const DEFAULT_PATH: &'static str;
+    const DEFAULT_PATH: &'static str = "";
 
     /// Returns the path from the arguments.
     fn path(&self) -> Option<&str>;

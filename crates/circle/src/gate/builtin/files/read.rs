@@ -33,7 +33,6 @@ struct Lines {
 
 impl FileOperation for Lines {
     const ACCESS: FileAccess = FileAccess::Read;
-    const DEFAULT_PATH: &'static str = "";
 
     fn path(&self) -> Option<&str> {
         Some(&self.path)

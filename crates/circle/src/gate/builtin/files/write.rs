@@ -42,7 +42,6 @@ struct Text {
 
 impl FileOperation for Text {
     const ACCESS: FileAccess = FileAccess::Write;
-    const DEFAULT_PATH: &'static str = "";
 
     fn path(&self) -> Option<&str> {
         Some(&self.path)
