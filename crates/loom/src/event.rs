@@ -512,6 +512,14 @@ macro_rules! kinds {
             fn from(payload: $payload) -> Self {
                 Self::$kind(payload)
             }
+        }
+
+        impl TryFrom<Event> for $payload {
+            type Error = Event;
+
+            fn try_from(event: Event) -> Result<Self, Event> {
+                if let Event::$kind(payload) = event { Ok(payload) } else { Err(event) }
+            }
         })+
     };
 }

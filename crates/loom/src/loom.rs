@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use crate::limits::{COUNTED_ITEMS, PAGE_ITEMS_MAX};
 use crate::{
-    Actor, Cantrip, CantripId, Cast, Content, Entity, Epoch, Error, Fold, Outcome, RunKind, Seq, Thread, Turn,
+    Actor, Cantrip, CantripId, Cast, Content, Entity, Epoch, Error, Fold, Outcome, Reward, RunKind, Seq, Thread, Turn,
 };
 
 /// Selects a part of a list: at most `most` items after the position `after`.
@@ -82,6 +82,12 @@ pub struct RewardView {
     pub by: Actor,
     pub at: Timestamp,
     pub note: Option<String>,
+}
+
+impl RewardView {
+    pub fn new(Reward { turn_id, reward, by, note }: Reward, at: Timestamp) -> Self {
+        Self { turn_id, reward, by, at, note }
+    }
 }
 
 /// A fold with its text.

@@ -21,25 +21,25 @@ pub use nodes::Phase;
 pub use parts::{CastPart, Dependency, EntityPart, FoldPart, RecordedEvent, RootPart, RunPart, TurnPart};
 pub use resolve::IdPrefix;
 
-use nodes::{CastNode, EntityNode, FoldNode, Group, LoomNode, RootNode, TurnNode};
+use nodes::{Group, LoomNode, TurnNode};
 
 /// The tree of all records that have been applied.
 #[derive(Debug, Default)]
 pub struct Projection {
     looms: BTreeMap<LoomId, LoomNode>,
     loom_order: Vec<LoomId>,
-    roots: BTreeMap<(LoomId, CantripId), RootNode>,
+    roots: BTreeMap<(LoomId, CantripId), RootPart>,
     runs: BTreeMap<RunId, RunPart>,
     run_order: Vec<RunId>,
-    entities: BTreeMap<EntityId, EntityNode>,
+    entities: BTreeMap<EntityId, EntityPart>,
     /// The live run that holds each entity.
     live_run_by_entity: HashMap<EntityId, RunId>,
-    casts: BTreeMap<CastId, CastNode>,
+    casts: BTreeMap<CastId, CastPart>,
     /// Boxed, because turns are large, and the nodes of a B-tree are half empty if keys are inserted in order.
     turns: BTreeMap<TurnId, Box<TurnNode>>,
     /// The groups whose last turn is open, by the turn that holds the utterance.
     groups: HashMap<TurnId, Group>,
-    folds: BTreeMap<FoldId, FoldNode>,
+    folds: BTreeMap<FoldId, FoldPart>,
 }
 
 /// The facts about a record that every rule needs.

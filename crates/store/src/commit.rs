@@ -26,6 +26,7 @@ use cantrip_spend::{Changes, Decision};
 
 use crate::connection::{DbConnection, SqlStatement};
 use crate::contracts;
+use crate::dialect::LIST;
 use crate::events::{self, StoredStep};
 use crate::failure::StoreFault;
 use crate::ledger::{self, LedgerCache};
@@ -481,7 +482,7 @@ impl CommitCache {
             return Ok(Ok(true));
         }
         self.flush(link).await?;
-        let sql = format!("SELECT body_hash FROM bodies WHERE body_hash IN ({})", crate::dialect::LIST);
+        let sql = format!("SELECT body_hash FROM bodies WHERE body_hash IN ({LIST})");
         let mut found = BTreeSet::new();
         for mut row in link.query_in_list(&sql, &[], wanted.iter().map(|hash| Value::from(*hash))).await? {
             found.insert(row.hash()?);

@@ -6,18 +6,19 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use cantrip_canon::{CastId, EntityId, Hash, LoomId, Timestamp, TurnId, bytes_hash};
+use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId, bytes_hash};
 use cantrip_loom::{
-    Bodies, CantripId, CastPart, Dependency, EntityPart, Error, Event, FoldPart, IntentRecord, Projection, Record,
-    RecordedEvent, Reward, RootPart, TurnPart,
+    Bodies, CantripId, Cast, CastPart, Damage, Dependency, EntityPart, Error, Event, FoldPart, IntentRecord,
+    Projection, Record, RecordedEvent, RewardView, RootPart, TurnPart,
 };
 
 use crate::connection::DbConnection;
+use crate::dialect::LIST;
 use crate::events::{BEFORE, COLUMNS, StoredStep, decode_places};
 use crate::failure::StoreFault;
 use crate::rows::{
     FIRST_OF_CAST, FIRST_OF_ENTITY, PathSegment, RunRow, TurnRow, check_not_pruned, entity_at, place, records, run,
-    steps, wrong_record_kind,
+    steps,
 };
 use crate::value::{Value, values};
 
@@ -45,6 +46,19 @@ impl PartialTree {
         let told = RecordedEvent::read(record)?;
         self.wanted.extend(told.event.body_hashes());
         Ok(told)
+    }
+
+    /// Reads a record that the index names, with its run and its time.
+    fn read_record<T: TryFrom<Event>>(
+        &mut self,
+        stored: &StoredStep,
+        seq: u64,
+    ) -> Result<(RunId, Timestamp, T), Error> {
+        let record = stored.record(seq)?;
+        let RecordedEvent { seq, at, event } = self.read_event(record)?;
+        let what = "the index names a record of another kind";
+        let damage = Damage { run: Some(record.run), seq: Some(seq), line: None, what };
+        Ok((record.run, at, T::try_from(event).map_err(|_| Error::Damaged(damage))?))
     }
 
     /// Loads a dependency of a record of a live run.
@@ -96,8 +110,7 @@ impl PartialTree {
         casts: &[CastId],
     ) -> Result<(), StoreFault> {
         let sql = format!(
-            "SELECT n.entity_id FROM casts c JOIN entities n ON n.entity_key = c.entity_key WHERE c.cast_id IN ({})",
-            crate::dialect::LIST
+            "SELECT n.entity_id FROM casts c JOIN entities n ON n.entity_key = c.entity_key WHERE c.cast_id IN ({LIST})"
         );
         let rows = link.query_in_list(&sql, &[], casts.iter().map(|cast| Value::from(*cast))).await?;
         let ids: Result<Vec<EntityId>, Error> = rows.into_iter().map(|mut row| row.id()).collect();
@@ -119,13 +132,8 @@ impl PartialTree {
         for mut row in link.query(&sql, values![loom, only.map(|cantrip| cantrip.to_string())]).await? {
             let seq = row.count()?;
             let stored = StoredStep::read(&mut row)?;
-            let record = stored.record(seq)?;
-            match self.read_event(record)? {
-                RecordedEvent { at, event: Event::Root(root), .. } => {
-                    self.tree.insert_root(RootPart { loom_id: loom, root: Arc::new(root), at });
-                }
-                RecordedEvent { seq, .. } => return Err(wrong_record_kind(record.run, seq).into()),
-            }
+            let (_, at, root) = self.read_record(&stored, seq)?;
+            self.tree.insert_root(RootPart { loom_id: loom, root: Arc::new(root), at });
         }
         Ok(())
     }
@@ -141,44 +149,37 @@ impl PartialTree {
              LEFT JOIN turns f ON f.turn_id = n.origin_id \
              LEFT JOIN turns t ON t.entity_key = n.entity_key \
                AND t.sequence = (SELECT max(x.sequence) FROM turns x WHERE x.entity_key = n.entity_key) \
-             WHERE n.entity_id IN ({})",
-            crate::dialect::LIST
+             WHERE n.entity_id IN ({LIST})"
         );
         let mut parts: BTreeMap<i64, EntityPart> = BTreeMap::new();
         for mut row in link.query_in_list(&sql, &[], list.clone()).await? {
             let (key, loom_id, seq, above) = (row.int()?, row.id()?, row.count()?, row.count_or_null()?);
             let (origin, leaf, sequence) = (row.text()?, row.id_or_null()?, row.count_or_null()?);
             let stored = StoredStep::read(&mut row)?;
-            let record = stored.record(seq)?;
-            let RecordedEvent { at, event: Event::Entity(entity), .. } = self.read_event(record)? else {
-                return Err(wrong_record_kind(record.run, record.seq).into());
-            };
+            let (run_id, at, entity) = self.read_record(&stored, seq)?;
             let from = above.filter(|_| origin == "fork").unwrap_or(0);
             let part = EntityPart {
-                entity,
+                entity: Arc::new(entity),
                 loom_id,
-                run_id: record.run,
+                run_id,
                 at,
                 casts: Vec::new(),
                 leaf,
                 sequence: sequence.unwrap_or(from),
+                open: None,
                 live_cast: None,
                 folds_before: place(&stored),
             };
             parts.insert(key, part);
         }
         if parts.len() < list.len() {
-            let told = format!(
-                "SELECT entity_id, run_key, step_seq FROM entities WHERE entity_id IN ({})",
-                crate::dialect::LIST
-            );
+            let told = format!("SELECT entity_id, run_key, step_seq FROM entities WHERE entity_id IN ({LIST})");
             let found: BTreeSet<EntityId> = parts.values().map(|part| part.entity.entity_id).collect();
             check_not_pruned(link, &told, list, |id| !found.contains(&id)).await?;
         }
         let sql = format!(
-            "SELECT entity_key, cast_key, cast_id, end_seq, given_up FROM casts WHERE entity_key IN ({}) \
-             ORDER BY cast_key",
-            crate::dialect::LIST
+            "SELECT entity_key, cast_key, cast_id, end_seq, given_up FROM casts WHERE entity_key IN ({LIST}) \
+             ORDER BY cast_key"
         );
         for mut row in link.query_in_list(&sql, &[], parts.keys().map(|key| Value::from(*key))).await? {
             let (of, key, cast): (_, _, CastId) = (row.int()?, row.int()?, row.id()?);
@@ -208,52 +209,41 @@ impl PartialTree {
             let list: Vec<Value> = asked.iter().map(|id| Value::from(*id)).collect();
             let sql = format!(
                 "SELECT c.cast_id, c.end_seq, {COLUMNS} FROM casts c \
-                 JOIN run_events e ON e.run_key = c.run_key AND e.seq = c.end_step_seq {BEFORE} WHERE c.cast_id IN ({})",
-                crate::dialect::LIST
+                 JOIN run_events e ON e.run_key = c.run_key AND e.seq = c.end_step_seq {BEFORE} WHERE c.cast_id IN ({LIST})"
             );
             let mut ends = HashMap::new();
             for mut row in link.query_in_list(&sql, &[], list.clone()).await? {
                 let (cast, seq): (CastId, _) = (row.id()?, row.count()?);
                 let stored = StoredStep::read(&mut row)?;
-                let record = stored.record(seq)?;
-                let Event::End(end) = self.read_event(record)?.event else {
-                    return Err(wrong_record_kind(record.run, record.seq).into());
-                };
-                ends.insert(cast, end);
+                let (_, _, end) = self.read_record(&stored, seq)?;
+                ends.insert(cast, Arc::new(end));
             }
             let sql = format!(
                 "SELECT c.cast_key, c.seq, c.end_seq, c.given_up, t.turn_id, {COLUMNS} FROM casts c \
                  JOIN run_events e ON e.run_key = c.run_key AND e.seq = c.step_seq {BEFORE} \
                  LEFT JOIN turns t ON t.entity_key = c.entity_key AND t.cast_key = c.cast_key \
                    AND t.sequence = (SELECT max(x.sequence) FROM turns x WHERE x.entity_key = c.entity_key) \
-                 WHERE c.cast_id IN ({})",
-                crate::dialect::LIST
+                 WHERE c.cast_id IN ({LIST})"
             );
             asked.clear();
             for mut row in link.query_in_list(&sql, &[], list.clone()).await? {
                 let (key, seq, ended) = (row.int()?, row.count()?, row.int_or_null()?.is_some());
                 let (given_up, last_turn) = (row.flag()?, row.id_or_null()?);
                 let stored = StoredStep::read(&mut row)?;
-                let record = stored.record(seq)?;
-                let RecordedEvent { at, event: Event::Cast(cast), .. } = self.read_event(record)? else {
-                    return Err(wrong_record_kind(record.run, record.seq).into());
-                };
+                let (run_id, at, cast): (_, _, Cast) = self.read_record(&stored, seq)?;
                 if let IntentRecord::Of(earlier) = &cast.intent {
                     asked.push(*earlier);
                 }
                 let end = ends.remove(&cast.cast_id);
                 if ended != end.is_some() {
-                    let told = format!(
-                        "SELECT cast_id, run_key, end_step_seq FROM casts WHERE cast_id IN ({})",
-                        crate::dialect::LIST
-                    );
+                    let told = format!("SELECT cast_id, run_key, end_step_seq FROM casts WHERE cast_id IN ({LIST})");
                     check_not_pruned(link, &told, vec![cast.cast_id.into()], |_: CastId| true).await?;
                 }
                 self.cast_keys.insert(cast.cast_id, key);
-                self.tree.insert_cast(CastPart { run_id: record.run, at, last_turn, end, given_up, cast });
+                let cast = Arc::new(cast);
+                self.tree.insert_cast(CastPart { run_id, at, last_turn, end, given_up, cast });
             }
-            let told =
-                format!("SELECT cast_id, run_key, step_seq FROM casts WHERE cast_id IN ({})", crate::dialect::LIST);
+            let told = format!("SELECT cast_id, run_key, step_seq FROM casts WHERE cast_id IN ({LIST})");
             let (tree, held) = (&self.tree, |tree: &Projection, id| tree.contains(ANY_LOOM, Dependency::Cast(id)));
             if !wanted.iter().all(|id| held(tree, *id)) {
                 check_not_pruned(link, &told, list, |id| !held(tree, id)).await?;
@@ -273,8 +263,7 @@ impl PartialTree {
                  FROM turns t JOIN looms l ON l.loom_key = t.loom_key JOIN entities n ON n.entity_key = t.entity_key \
                  JOIN casts c ON c.cast_key = t.cast_key \
                  LEFT JOIN turns p ON p.entity_key = t.entity_key AND p.sequence = t.sequence - 1 \
-                 WHERE t.turn_id IN ({})",
-                crate::dialect::LIST
+                 WHERE t.turn_id IN ({LIST})"
             );
             let found = link.query_in_list(&sql, &[], asked.drain(..).map(Value::from)).await?;
             let mut holders = BTreeSet::new();
@@ -324,24 +313,18 @@ impl PartialTree {
         &mut self,
         link: &mut DbConnection,
         turns: impl Iterator<Item = TurnId>,
-    ) -> Result<HashMap<TurnId, Vec<(Timestamp, Reward)>>, StoreFault> {
+    ) -> Result<HashMap<TurnId, Vec<RewardView>>, StoreFault> {
         let sql = format!(
             "SELECT w.turn_id, w.seq, {COLUMNS} FROM rewards w \
              JOIN run_events e ON e.run_key = w.run_key AND e.seq = w.step_seq {BEFORE} \
-             WHERE w.turn_id IN ({}) ORDER BY w.reward_key",
-            crate::dialect::LIST
+             WHERE w.turn_id IN ({LIST}) ORDER BY w.reward_key"
         );
-        let mut found: HashMap<TurnId, Vec<(Timestamp, Reward)>> = HashMap::new();
+        let mut found: HashMap<TurnId, Vec<RewardView>> = HashMap::new();
         for mut row in link.query_in_list(&sql, &[], turns.map(Value::from)).await? {
             let (turn, seq): (TurnId, _) = (row.id()?, row.count()?);
             let stored = StoredStep::read(&mut row)?;
-            let record = stored.record(seq)?;
-            match self.read_event(record)? {
-                RecordedEvent { at, event: Event::Reward(reward), .. } => {
-                    found.entry(turn).or_default().push((at, reward))
-                }
-                RecordedEvent { seq, .. } => return Err(wrong_record_kind(record.run, seq).into()),
-            }
+            let (_, at, reward) = self.read_record(&stored, seq)?;
+            found.entry(turn).or_default().push(RewardView::new(reward, at));
         }
         Ok(found)
     }
@@ -370,8 +353,7 @@ impl PartialTree {
         let sql = format!(
             "SELECT f.entity_key, f.after_id, f.seq, {COLUMNS} FROM folds f JOIN turns w ON w.turn_id = f.after_id \
              JOIN run_events e ON e.run_key = f.run_key AND e.seq = f.step_seq {BEFORE} \
-             WHERE w.sequence >= ?1 AND f.entity_key IN ({}) ORDER BY f.fold_key",
-            crate::dialect::LIST
+             WHERE w.sequence >= ?1 AND f.entity_key IN ({LIST}) ORDER BY f.fold_key"
         );
         let mut found = Vec::new();
         for mut row in link.query_in_list(&sql, values![since], lineage.keys().map(|key| Value::from(*key))).await? {
@@ -382,11 +364,8 @@ impl PartialTree {
                 if lineage.get(&of).is_none_or(|until| place >= *until) {
                     continue;
                 }
-                let record = stored.record(seq)?;
-                match self.read_event(record)? {
-                    RecordedEvent { at, event: Event::Fold(fold), .. } => found.push(FoldPart { fold, at, place }),
-                    RecordedEvent { seq, .. } => return Err(wrong_record_kind(record.run, seq).into()),
-                }
+                let (_, at, fold) = self.read_record(&stored, seq)?;
+                found.push(FoldPart { fold, at, place });
             }
         }
         found.sort_by_key(|fold| fold.place);
@@ -418,12 +397,8 @@ impl PartialTree {
             {
                 let seq = row.count()?;
                 let stored = StoredStep::read(&mut row)?;
-                let place = place(&stored);
-                let record = stored.record(seq)?;
-                return match self.read_event(record)? {
-                    RecordedEvent { at, event: Event::Fold(fold), .. } => Ok(Some(FoldPart { fold, at, place })),
-                    RecordedEvent { seq, .. } => Err(wrong_record_kind(record.run, seq).into()),
-                };
+                let (_, at, fold) = self.read_record(&stored, seq)?;
+                return Ok(Some(FoldPart { fold, at, place: place(&stored) }));
             }
             match at.forked_from {
                 Some(turn) => (next, until) = (turn, until.min(at.made)),
@@ -466,7 +441,7 @@ impl PartialTree {
         let wanted = std::mem::take(&mut self.wanted);
         let list = wanted.into_iter().filter(|hash| !self.bodies.contains_key(hash)).map(Value::from);
         let list: Vec<Value> = list.collect();
-        let sql = format!("SELECT body_hash, bytes FROM bodies WHERE body_hash IN ({})", crate::dialect::LIST);
+        let sql = format!("SELECT body_hash, bytes FROM bodies WHERE body_hash IN ({LIST})");
         for mut row in link.query_in_list(&sql, &[], list).await? {
             let (hash, bytes) = (row.hash()?, row.blob()?);
             if bytes_hash(&bytes) == hash {

@@ -11,6 +11,7 @@ use cantrip_loom::{
 };
 
 use crate::connection::DbConnection;
+use crate::dialect::LIST;
 use crate::events::{BEFORE, COLUMNS, StoredStep, decode_places, missing_record};
 use crate::failure::StoreFault;
 use crate::value::{Row, Value, values};
@@ -246,10 +247,7 @@ pub(crate) type Steps = HashMap<(i64, u64), StoredStep>;
 /// Returns the steps at these positions. A missing step is an error: it was pruned, or it is lost.
 pub(crate) async fn steps(link: &mut DbConnection, wanted: &BTreeMap<i64, BTreeSet<u64>>) -> Result<Steps, StoreFault> {
     let mut found = Steps::new();
-    let sql = format!(
-        "SELECT {COLUMNS} FROM run_events e {BEFORE} WHERE e.run_key = ?1 AND e.seq IN ({})",
-        crate::dialect::LIST
-    );
+    let sql = format!("SELECT {COLUMNS} FROM run_events e {BEFORE} WHERE e.run_key = ?1 AND e.seq IN ({LIST})");
     for (run, places) in wanted {
         let list = places.iter().map(|seq| Value::from(*seq));
         for mut row in link.query_in_list(&sql, values![*run], list).await? {
@@ -300,10 +298,4 @@ pub(crate) fn records(steps: &Steps, run_key: i64, place: (u64, u64)) -> Result<
 /// Returns the position of a step among all steps of the store.
 pub(crate) fn place(stored: &StoredStep) -> u64 {
     u64::try_from(stored.place).unwrap_or(0)
-}
-
-/// Returns the error for an index entry that names a record of another kind.
-pub(crate) fn wrong_record_kind(run: RunId, seq: Seq) -> Error {
-    let what = "the index names a record of another kind";
-    Error::Damaged(Damage { run: Some(run), seq: Some(seq), line: None, what })
 }

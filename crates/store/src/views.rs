@@ -3,8 +3,8 @@
 use cantrip_canon::{CastId, EntityId, Id, Kind, LoomId, RunId, TurnId};
 use cantrip_loom::limits::PAGE_ITEMS_MAX;
 use cantrip_loom::{
-    AnyId, Bodies, CastView, EntityView, Error, Extent, FoldView, IdPrefix, Lease, ListPage, Loom, PageRequest,
-    Projection, RewardView, RootView, RunState, RunView, Thread, Turn,
+    AnyId, CastView, EntityView, Error, Extent, FoldView, IdPrefix, Lease, ListPage, Loom, PageRequest, RewardView,
+    RootView, RunState, RunView, Thread, Turn,
 };
 
 use crate::Store;
@@ -314,15 +314,7 @@ impl Loom for Store {
                 return Err(Error::not_found("turn", turn).into());
             }
             let mut found = PartialTree::default().rewards(link, [turn].into_iter()).await?;
-            let given = found.remove(&turn).unwrap_or_default().into_iter();
-            let views = given.map(|(at, reward)| RewardView {
-                turn_id: turn,
-                reward: reward.reward,
-                by: reward.by,
-                at,
-                note: reward.note,
-            });
-            Ok(views.collect())
+            Ok(found.remove(&turn).unwrap_or_default())
         })
     }
 
@@ -331,24 +323,15 @@ impl Loom for Store {
             let stretches = rows::path(link, turn, usize::MAX).await?.ok_or_else(|| Error::not_found("turn", turn))?;
             let mut gathered = PartialTree::default();
             let folds = gathered.folds(link, &stretches).await?;
-            let shown = |_: &Projection, bodies: &dyn Bodies| {
-                let views = folds.iter().map(|part| {
-                    Ok(FoldView { text: part.fold.text.load(bodies)?, fold: part.fold.clone(), at: part.at })
-                });
-                views.collect()
-            };
-            gathered.render(link, shown).await
+            gathered.render(link, |_, bodies| folds.iter().map(|fold| fold.view(bodies)).collect()).await
         })
     }
 
     async fn last_fold(&self, turn: TurnId) -> Result<Option<FoldView>, Error> {
         view!(self, |link| {
             let mut gathered = PartialTree::default();
-            let Some(part) = gathered.last_fold(link, turn).await? else { return Ok(None) };
-            let shown = |_: &Projection, bodies: &dyn Bodies| {
-                Ok(FoldView { text: part.fold.text.load(bodies)?, fold: part.fold.clone(), at: part.at })
-            };
-            gathered.render(link, shown).await.map(Some)
+            let Some(fold) = gathered.last_fold(link, turn).await? else { return Ok(None) };
+            gathered.render(link, |_, bodies| fold.view(bodies)).await.map(Some)
         })
     }
 

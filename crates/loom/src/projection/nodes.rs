@@ -3,12 +3,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use cantrip_canon::{CastId, EntityId, LoomId, RunId, Timestamp, TurnId};
+use cantrip_canon::{CastId, EntityId, FoldId, LoomId, Timestamp, TurnId};
 
 use super::RunPart;
 use crate::{
-    Actor, CallSettled, CantripId, Cast, End, Entity, Epoch, Fold, GateCallRequest, Record, Root, RunKind, RunOpening,
-    RunState, Seq, TurnClosed, TurnOpened,
+    CallSettled, CantripId, Epoch, GateCallRequest, Record, RewardView, RunKind, RunOpening, RunState, Seq, TurnClosed,
+    TurnOpened,
 };
 
 #[derive(Debug, Default)]
@@ -19,40 +19,6 @@ pub(super) struct LoomNode {
     pub turns: Vec<TurnId>,
     /// Keyed by the position of the turn in `turns`.
     pub leaves: BTreeMap<u64, TurnId>,
-}
-
-#[derive(Debug)]
-pub(super) struct RootNode {
-    pub root: Arc<Root>,
-    pub at: Timestamp,
-}
-
-#[derive(Debug)]
-pub(super) struct EntityNode {
-    pub entity: Arc<Entity>,
-    pub loom: LoomId,
-    pub run: RunId,
-    pub at: Timestamp,
-    pub casts: Vec<CastId>,
-    /// The last closed turn of this entity itself.
-    pub leaf: Option<TurnId>,
-    pub sequence: u64,
-    pub open: Option<TurnId>,
-    pub live_cast: Option<CastId>,
-    /// The number of folds when the entity was made. Earlier folds of the entity it branched off from are valid for it
-    /// too.
-    pub folds_before: u64,
-}
-
-#[derive(Debug)]
-pub(super) struct CastNode {
-    pub cast: Arc<Cast>,
-    pub run: RunId,
-    pub at: Timestamp,
-    pub last_turn: Option<TurnId>,
-    pub end: Option<Arc<End>>,
-    /// True if the run of the cast failed and its entity was cast again.
-    pub given_up: bool,
 }
 
 /// The state of a call within one turn.
@@ -73,14 +39,6 @@ pub(super) struct Closed {
 }
 
 #[derive(Debug)]
-pub(super) struct RewardNode {
-    pub reward: f64,
-    pub by: Actor,
-    pub at: Timestamp,
-    pub note: Option<String>,
-}
-
-#[derive(Debug)]
 pub(super) struct TurnNode {
     pub parent: Option<TurnId>,
     pub loom: LoomId,
@@ -98,16 +56,8 @@ pub(super) struct TurnNode {
     /// None while the turn is open.
     pub closed: Option<Closed>,
     pub children: Vec<TurnId>,
-    pub rewards: Vec<RewardNode>,
-    pub folds: Vec<cantrip_canon::FoldId>,
-}
-
-#[derive(Debug)]
-pub(super) struct FoldNode {
-    pub fold: Fold,
-    pub at: Timestamp,
-    /// Orders the folds of one path.
-    pub place: u64,
+    pub rewards: Vec<RewardView>,
+    pub folds: Vec<FoldId>,
 }
 
 /// A group whose last turn is open.

@@ -12,13 +12,11 @@ use std::sync::Arc;
 
 use cantrip_canon::{ApprovalId, CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId};
 
-use super::nodes::{
-    CallNode, CastNode, Closed, EntityNode, FoldNode, Group, Phase, RewardNode, RootNode, StartedCall, TurnNode, TurnOf,
-};
+use super::nodes::{CallNode, Closed, Group, Phase, StartedCall, TurnNode, TurnOf};
 use super::{Head, Projection};
 use crate::{
-    CallSettled, CallStarted, CallWork, Caller, CantripId, Cast, Closing, Damage, End, Ending, Entity, Epoch, Error,
-    Event, Fold, IntentRecord, Origin, Record, RecordValue, Reward, Root, RunOpening, Seq,
+    Bodies, CallSettled, CallStarted, CallWork, Caller, CantripId, Cast, Closing, Damage, End, Ending, Entity, Epoch,
+    Error, Event, Fold, FoldView, IntentRecord, Origin, Record, RecordValue, RewardView, Root, RunOpening, Seq,
 };
 
 /// The event of a record, with its position and time.
@@ -63,7 +61,7 @@ pub struct RunPart {
 /// An entity with its casts and its newest turn.
 #[derive(Debug, Clone, PartialEq)]
 pub struct EntityPart {
-    pub entity: Entity,
+    pub entity: Arc<Entity>,
     pub loom_id: LoomId,
     /// The run that created the entity.
     pub run_id: RunId,
@@ -74,22 +72,31 @@ pub struct EntityPart {
     /// which it continues.
     pub leaf: Option<TurnId>,
     pub sequence: u64,
+    /// The turn that is not closed yet.
+    pub open: Option<TurnId>,
     /// The cast that has neither ended nor been given up.
     pub live_cast: Option<CastId>,
-    /// The position of the first fold that did not exist when the entity was made.
+    /// The position of the first fold that did not exist when the entity was made. Earlier folds of the entity it
+    /// branched off from are valid for it too.
     pub folds_before: u64,
 }
 
 /// A cast and its end.
 #[derive(Debug, Clone, PartialEq)]
 pub struct CastPart {
-    pub cast: Cast,
+    pub cast: Arc<Cast>,
     pub run_id: RunId,
     pub at: Timestamp,
     pub last_turn: Option<TurnId>,
-    pub end: Option<End>,
+    pub end: Option<Arc<End>>,
     /// True if the run of the cast failed and its entity was cast again.
     pub given_up: bool,
+}
+
+impl CastPart {
+    pub(super) fn has_own_intent(&self) -> bool {
+        matches!(self.cast.intent, IntentRecord::New(_))
+    }
 }
 
 /// A closed turn.
@@ -108,7 +115,7 @@ pub struct TurnPart {
     /// The events of the records at its [`places`](Projection::places), in order.
     pub events: Vec<RecordedEvent>,
     /// Oldest first.
-    pub rewards: Vec<(Timestamp, Reward)>,
+    pub rewards: Vec<RewardView>,
     /// Orders the turns of a loom.
     pub place: u64,
 }
@@ -120,6 +127,12 @@ pub struct FoldPart {
     pub at: Timestamp,
     /// Orders folds. It also shows which folds existed when an entity was made.
     pub place: u64,
+}
+
+impl FoldPart {
+    pub fn view(&self, bodies: &dyn Bodies) -> Result<FoldView, Error> {
+        Ok(FoldView { text: self.fold.text.load(bodies)?, fold: self.fold.clone(), at: self.at })
+    }
 }
 
 /// A thing that a record depends on.
@@ -235,10 +248,9 @@ impl Projection {
     }
 
     pub fn insert_root(&mut self, part: RootPart) {
-        let RootPart { loom_id, root, at } = part;
-        let cantrip = root.cantrip_id;
-        if self.roots.insert((loom_id, cantrip), RootNode { root, at }).is_none() {
-            self.loom(loom_id).roots.push(cantrip);
+        let (loom, cantrip) = (part.loom_id, part.root.cantrip_id);
+        if self.roots.insert((loom, cantrip), part).is_none() {
+            self.loom(loom).roots.push(cantrip);
         }
     }
 
@@ -264,49 +276,29 @@ impl Projection {
     }
 
     pub fn insert_entity(&mut self, part: EntityPart) {
-        let id = part.entity.entity_id;
-        let node = EntityNode {
-            entity: Arc::new(part.entity),
-            loom: part.loom_id,
-            run: part.run_id,
-            at: part.at,
-            casts: part.casts,
-            leaf: part.leaf,
-            sequence: part.sequence,
-            open: None,
-            live_cast: part.live_cast,
-            folds_before: part.folds_before,
-        };
-        if self.entities.insert(id, node).is_none() {
-            self.loom(part.loom_id).entities.push(id);
+        let (loom, id) = (part.loom_id, part.entity.entity_id);
+        if self.entities.insert(id, part).is_none() {
+            self.loom(loom).entities.push(id);
         }
     }
 
     pub fn insert_cast(&mut self, part: CastPart) {
-        let node = CastNode {
-            run: part.run_id,
-            at: part.at,
-            last_turn: part.last_turn,
-            end: part.end.map(Arc::new),
-            given_up: part.given_up,
-            cast: Arc::new(part.cast),
-        };
-        self.casts.insert(node.cast.cast_id, node);
+        self.casts.insert(part.cast.cast_id, part);
     }
 
     pub fn insert_fold(&mut self, part: FoldPart) {
-        let FoldPart { fold, at, place } = part;
-        let id = fold.fold_id;
-        let after = self.turns.get_mut(&fold.after);
+        let id = part.fold.fold_id;
+        let after = self.turns.get_mut(&part.fold.after);
         if let Some(turn) = after.filter(|turn| !turn.folds.contains(&id)) {
             turn.folds.push(id);
         }
-        self.folds.insert(id, FoldNode { fold, at, place });
+        self.folds.insert(id, part);
     }
 
     /// Adds a closed turn. Its events must belong to it and end with its closing.
     pub fn insert_turn(&mut self, part: TurnPart) -> Result<(), Error> {
-        let (run, seq) = (self.casts.get(&part.cast_id).map(|cast| cast.run), part.events.last().map(|told| told.seq));
+        let (run, seq) =
+            (self.casts.get(&part.cast_id).map(|cast| cast.run_id), part.events.last().map(|told| told.seq));
         let misplaced = |what| Error::Damaged(Damage { run, seq, line: None, what });
         let mut started: BTreeMap<u32, Option<Arc<crate::GateCallRequest>>> = BTreeMap::new();
         let (mut opened, mut calls, mut closed) = (None, Vec::new(), None);
@@ -350,10 +342,6 @@ impl Projection {
             sequence: part.sequence,
             holder: part.holder,
         };
-        let rewards = part.rewards.into_iter().map(|(at, given)| {
-            let Reward { reward, by, note, .. } = given;
-            RewardNode { reward, by, at, note }
-        });
         let node = TurnNode {
             opened,
             calls,
@@ -361,7 +349,7 @@ impl Projection {
             first_of_cast: part.first_of_cast,
             first_of_entity: part.first_of_entity,
             closed: Some(Closed { record, at, place: part.place }),
-            rewards: rewards.collect(),
+            rewards: part.rewards,
             ..TurnNode::open(of, part.parent)
         };
         self.turns.insert(part.id, Box::new(node));
@@ -439,10 +427,7 @@ impl Projection {
     }
 
     fn restore_started(&mut self, seq: Seq, started: CallStarted) {
-        let delegation = match started.work {
-            CallWork::Gate | CallWork::Verifier => false,
-            CallWork::Delegation { .. } => true,
-        };
+        let delegation = matches!(started.work, CallWork::Delegation { .. });
         if let Some(group) = self.open_group(started.call_id.caller()) {
             let asked = started.asked.map(Arc::new);
             group.started.entry(started.call_id.number()).or_insert(StartedCall { asked, delegation, seq });

@@ -6,13 +6,11 @@ use std::sync::Arc;
 
 use cantrip_canon::{CastId, EntityId, TurnId};
 
-use super::nodes::{
-    CallNode, CastNode, Closed, EntityNode, FoldNode, Group, RewardNode, RootNode, StartedCall, TurnNode, TurnOf,
-};
-use super::{Head, Projection};
+use super::nodes::{CallNode, Closed, Group, StartedCall, TurnNode, TurnOf};
+use super::{CastPart, EntityPart, FoldPart, Head, Projection, RootPart};
 use crate::{
     CallId, CallSettled, CallStarted, CallWork, Caller, CantripId, Cast, Closing, End, Ending, Entity, Error, Event,
-    Fold, IntentRecord, Origin, Reward, Root, RunState, TurnClosed, TurnOpened,
+    Fold, IntentRecord, Origin, Reward, RewardView, Root, RunState, TurnClosed, TurnOpened,
 };
 
 impl Projection {
@@ -85,8 +83,7 @@ impl Projection {
         // Two processes may add the same cantrip at once; the first record is kept.
         let key = (head.loom, root.cantrip_id);
         if !self.roots.contains_key(&key) {
-            self.loom(head.loom).roots.push(root.cantrip_id);
-            self.roots.insert(key, RootNode { root: Arc::new(root), at: head.record.at });
+            self.insert_root(RootPart { loom_id: head.loom, root: Arc::new(root), at: head.record.at });
         }
         Ok(())
     }
@@ -103,11 +100,10 @@ impl Projection {
             Origin::Child { parent, .. } => self.require_closed_turn(head, parent).map(|_| 0)?,
             Origin::Fork(fork) => self.require_closed_turn(head, fork.turn)?.sequence,
         };
-        let id = entity.entity_id;
-        let node = EntityNode {
+        self.insert_entity(EntityPart {
             entity: Arc::new(entity),
-            loom: head.loom,
-            run: head.record.run,
+            loom_id: head.loom,
+            run_id: head.record.run,
             at: head.record.at,
             casts: Vec::new(),
             leaf: None,
@@ -115,9 +111,7 @@ impl Projection {
             open: None,
             live_cast: None,
             folds_before: self.folds.len() as u64,
-        };
-        self.loom(head.loom).entities.push(id);
-        self.entities.insert(id, node);
+        });
         Ok(())
     }
 
@@ -133,7 +127,7 @@ impl Projection {
         let entity = self.entities.get_mut(&cast.entity_id).ok_or_else(|| head.refuse("its entity is not there"))?;
         if let Some(live) = entity.live_cast {
             let before = self.casts.get_mut(&live).expect("an entity's cast is there");
-            if !self.runs.get(&before.run).is_some_and(|run| run.has_failed()) {
+            if !self.runs.get(&before.run_id).is_some_and(|run| run.has_failed()) {
                 return Err(head.refuse("its entity has a live cast"));
             }
             // A turn that the failed run left open is never closed, and no view shows it.
@@ -144,16 +138,14 @@ impl Projection {
         }
         entity.live_cast = Some(cast.cast_id);
         entity.casts.push(cast.cast_id);
-        let id = cast.cast_id;
-        let node = CastNode {
+        self.insert_cast(CastPart {
             cast: Arc::new(cast),
-            run: head.record.run,
+            run_id: head.record.run,
             at: head.record.at,
             last_turn: None,
             end: None,
             given_up: false,
-        };
-        self.casts.insert(id, node);
+        });
         Ok(())
     }
 
@@ -222,10 +214,7 @@ impl Projection {
 
     fn start_call(&mut self, head: &Head<'_>, started: CallStarted) -> Result<(), Error> {
         let number = started.call_id.number();
-        let delegation = match started.work {
-            CallWork::Gate | CallWork::Verifier => false,
-            CallWork::Delegation { .. } => true,
-        };
+        let delegation = matches!(started.work, CallWork::Delegation { .. });
         let group = self.group(head, started.call_id)?;
         if group.settled.contains(&number) {
             return Err(head.refuse("the call is settled already"));
@@ -345,11 +334,8 @@ impl Projection {
             return Err(head.refuse("its entity is not there"));
         }
         self.require_closed_turn(head, fold.after)?;
-        if let Some(turn) = self.turns.get_mut(&fold.after) {
-            turn.folds.push(fold.fold_id);
-        }
         let place = self.folds.len() as u64;
-        self.folds.insert(fold.fold_id, FoldNode { fold, at: head.record.at, place });
+        self.insert_fold(FoldPart { fold, at: head.record.at, place });
         Ok(())
     }
 
@@ -379,8 +365,7 @@ impl Projection {
     fn add_reward(&mut self, head: &Head<'_>, reward: Reward) -> Result<(), Error> {
         self.require_closed_turn(head, reward.turn_id)?;
         if let Some(turn) = self.turns.get_mut(&reward.turn_id) {
-            let Reward { reward, by, note, .. } = reward;
-            turn.rewards.push(RewardNode { reward, by, at: head.record.at, note });
+            turn.rewards.push(RewardView::new(reward, head.record.at));
         }
         Ok(())
     }

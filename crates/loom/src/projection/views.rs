@@ -1,13 +1,11 @@
 //! The views of the tree: turns assembled from their records, paths, threads, lists.
-//!
-//! One file, although long: the views build on each other, a thread on its path and a path on its turns.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use cantrip_canon::{CastId, EntityId, LoomId, Money, RunId, TurnId};
 
-use super::Projection;
-use super::nodes::{CallNode, CastNode, Closed, EntityNode, FoldNode, TurnNode};
+use super::nodes::{CallNode, Closed, TurnNode};
+use super::{CastPart, EntityPart, FoldPart, Projection};
 use crate::limits::PAGE_ITEMS_MAX;
 use crate::{
     Bodies, CallId, Cantrip, CastView, Closing, Content, CostTotal, Ending, EntityView, Error, Extent, FoldView,
@@ -63,7 +61,7 @@ impl Projection {
         mapped(page(&self.loom_node(loom)?.entities, asked), |id| self.entity(id))
     }
 
-    fn entity_node(&self, entity: EntityId) -> Result<&EntityNode, Error> {
+    fn entity_node(&self, entity: EntityId) -> Result<&EntityPart, Error> {
         self.entities.get(&entity).ok_or_else(|| Error::not_found("entity", entity))
     }
 
@@ -71,8 +69,8 @@ impl Projection {
         let node = self.entity_node(entity)?;
         Ok(EntityView {
             entity: (*node.entity).clone(),
-            loom_id: node.loom,
-            run_id: node.run,
+            loom_id: node.loom_id,
+            run_id: node.run_id,
             at: node.at,
             casts: node.casts.clone(),
             leaf: node.leaf,
@@ -83,7 +81,7 @@ impl Projection {
         self.entity_node(entity)?.casts.iter().map(|cast| self.cast(*cast, bodies)).collect()
     }
 
-    fn cast_node(&self, cast: CastId) -> Result<&CastNode, Error> {
+    fn cast_node(&self, cast: CastId) -> Result<&CastPart, Error> {
         self.casts.get(&cast).ok_or_else(|| Error::not_found("cast", cast))
     }
 
@@ -102,7 +100,7 @@ impl Projection {
                 },
                 entity_id: node.cast.entity_id,
                 cast_id: cast,
-                loom_id: self.entity_node(node.cast.entity_id)?.loom,
+                loom_id: self.entity_node(node.cast.entity_id)?.loom_id,
                 leaf: end.leaf,
                 turns: end.turns,
                 utterances: end.utterances,
@@ -113,10 +111,10 @@ impl Projection {
         };
         Ok(CastView {
             intent: self.intent(cast, bodies)?,
-            own_intent: own_intent(node),
+            own_intent: node.has_own_intent(),
             cancelled: node.cast.cancelled.iter().map(|told| told.intent.load(bodies)).collect::<Result<_, _>>()?,
             cast: (*node.cast).clone(),
-            run_id: node.run,
+            run_id: node.run_id,
             at: node.at,
             outcome,
         })
@@ -169,7 +167,8 @@ impl Projection {
             Origin::Child { spawned_by, .. } => (Some(spawned_by), None),
             Origin::Fork(fork) => (None, Some(fork)),
         };
-        let intent = if node.first_of_cast && own_intent(cast) { Some(self.intent(node.cast, bodies)?) } else { None };
+        let intent =
+            if node.first_of_cast && cast.has_own_intent() { Some(self.intent(node.cast, bodies)?) } else { None };
         Ok(Turn {
             id,
             parent_id: node.parent,
@@ -291,14 +290,7 @@ impl Projection {
     }
 
     pub fn rewards(&self, turn: TurnId) -> Result<Vec<RewardView>, Error> {
-        let rewards = self.closed_turn(turn)?.0.rewards.iter().map(|node| RewardView {
-            turn_id: turn,
-            reward: node.reward,
-            by: node.by.clone(),
-            at: node.at,
-            note: node.note.clone(),
-        });
-        Ok(rewards.collect())
+        Ok(self.closed_turn(turn)?.0.rewards.clone())
     }
 
     /// Lists the folds of the entity and of the entities it branched off from. The message list of a child starts at
@@ -315,7 +307,7 @@ impl Projection {
             last = at.into_iter().max_by_key(|node| node.place);
             last.is_none()
         })?;
-        last.map(|node| fold_view(node, bodies)).transpose()
+        last.map(|node| node.view(bodies)).transpose()
     }
 
     /// Lists the folds that were made after one of these turns, which are the end of the path.
@@ -331,7 +323,7 @@ impl Projection {
             true
         })?;
         found.sort_by_key(|node| node.place);
-        found.into_iter().map(|node| fold_view(node, bodies)).collect()
+        found.into_iter().map(|node| node.view(bodies)).collect()
     }
 
     /// Passes the folds after each turn of the path to the callback, the newest turn first, for as long as more are
@@ -341,10 +333,10 @@ impl Projection {
         &'a self,
         turn: TurnId,
         shown: Option<&BTreeSet<TurnId>>,
-        mut more: impl FnMut(Vec<&'a FoldNode>) -> bool,
+        mut more: impl FnMut(Vec<&'a FoldPart>) -> bool,
     ) -> Result<(), Error> {
         let lineage = self.lineage(turn, shown)?;
-        let shared = |node: &&FoldNode| lineage.get(&node.fold.entity_id).is_some_and(|until| node.place < *until);
+        let shared = |node: &&FoldPart| lineage.get(&node.fold.entity_id).is_some_and(|until| node.place < *until);
         let mut next = Some(turn);
         while let Some(id) = next.filter(|id| shown.is_none_or(|shown| shown.contains(id))) {
             let node = self.closed_turn(id)?.0;
@@ -387,18 +379,7 @@ impl Projection {
         kept: impl Fn(&RunView) -> bool,
     ) -> Result<ListPage<RunView>, Error> {
         let start = usize::try_from(asked.after.unwrap_or(0)).unwrap_or(usize::MAX);
-        let most = asked.most.min(PAGE_ITEMS_MAX);
-        let mut items = Vec::new();
-        for (place, run) in self.run_order.iter().enumerate().skip(start) {
-            let view = self.run(*run, held(*run))?;
-            if kept(&view) {
-                if items.len() == most {
-                    return Ok(ListPage { items, next: Some(place as u64) });
-                }
-                items.push(view);
-            }
-        }
-        Ok(ListPage { items, next: None })
+        self.runs_page((0..).zip(&self.run_order).skip(start), asked.most, held, kept)
     }
 
     /// Lists the same runs, newest first. The position of a page is that of the last run on it.
@@ -410,13 +391,24 @@ impl Projection {
     ) -> Result<ListPage<RunView>, Error> {
         let all = self.run_order.len();
         let end = asked.after.map_or(all, |after| usize::try_from(after).unwrap_or(all).min(all));
-        let most = asked.most.min(PAGE_ITEMS_MAX);
+        let newest_first = self.run_order[..end].iter().enumerate().rev().map(|(before, run)| (before as u64 + 1, run));
+        self.runs_page(newest_first, asked.most, held, kept)
+    }
+
+    /// Returns the first runs for which `kept` returns true, of runs with their positions.
+    fn runs_page<'a>(
+        &self,
+        placed: impl Iterator<Item = (u64, &'a RunId)>,
+        most: usize,
+        held: impl Fn(RunId) -> bool,
+        kept: impl Fn(&RunView) -> bool,
+    ) -> Result<ListPage<RunView>, Error> {
         let mut items = Vec::new();
-        for (place, run) in self.run_order.iter().enumerate().take(end).rev() {
+        for (place, run) in placed {
             let view = self.run(*run, held(*run))?;
             if kept(&view) {
-                if items.len() == most {
-                    return Ok(ListPage { items, next: Some(place as u64 + 1) });
+                if items.len() == most.min(PAGE_ITEMS_MAX) {
+                    return Ok(ListPage { items, next: Some(place) });
                 }
                 items.push(view);
             }
@@ -449,19 +441,8 @@ impl Projection {
     }
 }
 
-fn fold_view(node: &FoldNode, bodies: &dyn Bodies) -> Result<FoldView, Error> {
-    Ok(FoldView { text: node.fold.text.load(bodies)?, fold: node.fold.clone(), at: node.at })
-}
-
-fn own_intent(cast: &CastNode) -> bool {
-    match cast.cast.intent {
-        IntentRecord::New(_) => true,
-        IntentRecord::Of(_) => false,
-    }
-}
-
 /// Returns the closing to show. An end that was recorded without an open turn is shown on the last turn.
-fn shown_closing(id: TurnId, closed: &Closed, cast: &CastNode) -> Closing {
+fn shown_closing(id: TurnId, closed: &Closed, cast: &CastPart) -> Closing {
     match (&closed.record.closing, &cast.end) {
         (Closing::Open, Some(end)) if end.leaf == Some(id) => match &end.ending {
             Ending::Truncated { reason, error, .. } => Closing::Truncated { reason: *reason, error: error.clone() },
