@@ -14,7 +14,8 @@ use futures_util::TryStreamExt;
 use futures_util::future::BoxFuture;
 
 use crate::observer::PredictObserver;
-use crate::predict::{CheckedRequest, PredictOptions, Predictor, ReadyPredict, refuse_store_error};
+use crate::options::PredictOptions;
+use crate::predict::{CheckedRequest, Predictor, ReadyPredict, refuse_store_error};
 use crate::programs::ProgramSpec;
 use crate::settings::{Budget, request_hash};
 
@@ -41,8 +42,8 @@ impl PredictPreparer for Predictor {
 impl Predictor {
     /// Begins a new predict.
     async fn begin_nested(&self, asked: &PredictRequest) -> Result<ReadyPredict, Refusal> {
-        let started = self.clock().now();
-        let signature = self.catalog().signature(&self.catalog().resolve_name(&asked.signature, []).await?).await?;
+        let started = self.clock.now();
+        let signature = self.catalog.signature(&self.catalog.resolve_name(&asked.signature, []).await?).await?;
         let owner = asked.owner.as_str().to_owned();
         let (run_id, thread) = (Some(asked.run.to_string()), Some(asked.caller));
         let how = PredictOptions { owner, run_id, thread, ..PredictOptions::default() };
@@ -59,12 +60,12 @@ impl Predictor {
 
     /// Reopens a predict that another process began, from the records of the caller's run.
     async fn reopen_nested(&self, asked: &PredictRequest) -> Result<ReadyPredict, Refusal> {
-        let mut records = self.runtime().loom().read(asked.run, Seq::START);
+        let mut records = self.runtime.loom().read(asked.run, Seq::START);
         while let Some(record) = records.try_next().await.map_err(refuse_store_error)? {
             let Event::PredictOpened(opened) = record.event().map_err(refuse_store_error)? else { continue };
             if opened.entity_id == Some(asked.entity) {
-                let row = self.runtime().loom().predict(opened.predict_id).await.map_err(refuse_store_error)?;
-                return self.rebuild_request(row, opened, self.clock().now(), Some(&asked.crystal)).await;
+                let row = self.runtime.loom().predict(opened.predict_id).await.map_err(refuse_store_error)?;
+                return self.rebuild_request(row, opened, self.clock.now(), Some(&asked.crystal)).await;
             }
         }
         Err(codes::outcome_unknown("predict").into())

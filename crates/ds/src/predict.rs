@@ -10,37 +10,27 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use cantrip::canon::json::canonical;
-use cantrip::canon::{Clock, EntityId, Hash, IdSource, Money, Now, PredictId, RunId};
+use cantrip::canon::{Clock, Hash, IdSource, Now, PredictId, RunId};
 use cantrip::circle::Medium;
 use cantrip::crystal::{AnyCrystal, Crystal};
-use cantrip::loom::{
-    Actor, AppendOutcome, Body, Contracts, Ending, Error, Journal, Loom, PolicyDecision, RecordDraft, RecordedError,
-    RunFailed, RunKind, RunOpening, Step, StepId, TruncationReason,
-};
-use cantrip::reply::{AnyCode, GuardedReply, Refusal, ReplyDraft, Success, codes};
-use cantrip::spend::{
-    Authorization, AuthorizationRef, CallKey, Decision, DecisionRecord, Operation, PolicyInput, Principal, Ruling,
-    evaluate,
-};
-use cantrip::{
-    Cancel, Cantrip, CastOptions, CastReply, Funds, OwnerError, RunStart, Runtime, Waiting, loom_id_for, owner_of,
-    policy_denial, store_refusal,
-};
+use cantrip::loom::{Actor, Body, Contracts, Error, Journal};
+use cantrip::reply::{Refusal, codes};
+use cantrip::{Cancel, Cantrip, CastOptions, OwnerError, Runtime, Waiting, store_refusal};
 use cantrip_contract::{
-    Artifact, CanaryScope, CompiledId, ContractRow, Params, PolicyPart, PredictEnd, PredictKey, PredictRow, Purpose,
-    ReceiptDraft, ReceiptId, Rendered, RolloutSide, Signature, SignatureId, Status, Strategy,
+    Artifact, PolicyPart, PredictKey, PredictRow, Rendered, RolloutSide, Signature, SignatureId, Strategy,
 };
 use cantrip_medium_javascript::{Javascript, Options};
 use serde_json::{Value, json};
 
 use crate::history::history;
-use crate::limits::{APPROVAL_LOOK_MS, INPUT_BYTES_MAX, KEY_BYTES_MAX, PREDICT_SECONDS};
+use crate::limits::{APPROVAL_LOOK_MS, INPUT_BYTES_MAX, KEY_BYTES_MAX};
 use crate::observer::{PredictContext, PredictObserver};
-use crate::permission::{policy_input, receipt_policy};
+use crate::options::PredictOptions;
+use crate::outcome::{PredictFailure, PredictOutcome, PredictReply};
 use crate::programs::{ProgramSpec, direct_cantrip, rlm_cantrip, variables};
 use crate::settings::{Budget, PredictSettings, PredictStart, medium_of, request_hash};
 use crate::structured::StructuredMode;
-use crate::trace::{TraceArchive, TraceMode};
+use crate::trace::TraceArchive;
 use crate::{Catalog, contract};
 
 /// The source of crystals.
@@ -73,117 +63,15 @@ impl<F: Fn(Option<&str>) -> Result<AnyCrystal, Refusal> + Send + Sync> CrystalSo
     }
 }
 
-/// The options of a predict. There is no option that supplies its output.
-#[derive(Debug, Clone)]
-#[must_use = "predict with it"]
-pub struct PredictOptions {
-    pub owner: String,
-    /// The artifact to use. None uses the artifact of the pointer, or else the signature as written.
-    pub artifact: Option<CompiledId>,
-    /// The entity whose conversation the caller is in.
-    pub thread: Option<EntityId>,
-    /// True to give a program of `rlm_lite.v1` the recent calls of that thread.
-    pub history: bool,
-    /// The key that assigns the caller to a canary bucket; else its run, its thread, its agent or its owner does.
-    pub canary_key: Option<String>,
-    /// The caller's run. It selects the canary bucket and nothing else, so it may be a run of another system.
-    pub run_id: Option<String>,
-    /// The calling agent. It selects the canary bucket if no key, run or thread is given.
-    pub autopilot_id: Option<String>,
-    pub model: Option<String>,
-    /// Parameters that override those of the artifact.
-    pub params: Params,
-    /// The authorization that pays. None uses the most specific one that fits.
-    pub authorization: Option<AuthorizationRef>,
-    /// The time to wait for an approval, if one is needed. After it, or without it, the reply reports the pending
-    /// approvals.
-    pub wait_for_approval: Option<Duration>,
-    /// The maximum cost.
-    pub max_cost: Option<Money>,
-    pub timeout: Duration,
-    pub repair_attempts: Option<u8>,
-    /// The maximum number of utterances of `rlm_lite.v1`.
-    pub max_iterations: Option<u8>,
-    /// The maximum number of children of `rlm_lite.v1`.
-    pub max_sub_calls: Option<u8>,
-    /// The idempotency key: the same key with the same request is answered once.
-    pub idempotency_key: Option<String>,
-    pub trace: TraceMode,
-    pub purpose: Purpose,
-    pub cancel: Cancel,
-}
-
-impl Default for PredictOptions {
-    fn default() -> Self {
-        Self {
-            owner: "local".to_owned(),
-            artifact: None,
-            thread: None,
-            history: false,
-            canary_key: None,
-            run_id: None,
-            autopilot_id: None,
-            model: None,
-            params: Params::default(),
-            authorization: None,
-            wait_for_approval: None,
-            max_cost: None,
-            timeout: Duration::from_secs(PREDICT_SECONDS),
-            repair_attempts: None,
-            max_iterations: None,
-            max_sub_calls: None,
-            idempotency_key: None,
-            trace: TraceMode::default(),
-            purpose: Purpose::Serve,
-            cancel: Cancel::new(),
-        }
-    }
-}
-
-impl PredictOptions {
-    /// Returns the ids by which a rollout assigns this caller.
-    pub fn canary_scope(&self) -> CanaryScope {
-        CanaryScope {
-            canary_key: self.canary_key.clone(),
-            run_id: self.run_id.clone(),
-            thread_id: self.thread.map(|thread| thread.to_string()),
-            autopilot_id: self.autopilot_id.clone(),
-            owner: Some(self.owner.clone()),
-        }
-    }
-}
-
-/// The outcome of a predict, with or without an output.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub struct PredictOutcome {
-    pub output: Option<Value>,
-    pub receipt: Option<ReceiptId>,
-    pub run: Option<RunId>,
-    pub thread: Option<EntityId>,
-    /// True if the predict was answered before, under the same key.
-    pub replayed: bool,
-    /// Set if the predict is not finished: it waits for approvals, or it was interrupted. Its run continues when it is
-    /// resumed, and then its one receipt is written.
-    pub waiting: Option<Waiting>,
-}
-
-/// The reply of a predict.
-#[derive(Debug)]
-#[must_use = "a reply is the outcome of a call: look at it"]
-pub struct PredictReply {
-    pub guarded: GuardedReply,
-    pub predicted: PredictOutcome,
-}
-
 /// Makes predicts on a runtime. Cheap to clone; all clones are the same predictor.
 #[derive(Clone)]
 pub struct Predictor {
-    runtime: Runtime,
-    catalog: Catalog,
-    crystals: Arc<dyn CrystalSource>,
-    traces: TraceArchive,
-    clock: Arc<dyn Clock>,
-    ids: Arc<IdSource>,
+    pub(crate) runtime: Runtime,
+    pub(crate) catalog: Catalog,
+    pub(crate) crystals: Arc<dyn CrystalSource>,
+    pub(crate) traces: TraceArchive,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) ids: Arc<IdSource>,
 }
 
 impl fmt::Debug for Predictor {
@@ -192,19 +80,7 @@ impl fmt::Debug for Predictor {
     }
 }
 
-/// The refusal of a predict without an output, and its outcome with the receipt.
-pub(crate) struct PredictFailure {
-    refusal: Refusal,
-    predicted: Box<PredictOutcome>,
-}
-
-impl From<Refusal> for PredictFailure {
-    fn from(refusal: Refusal) -> Self {
-        Self { refusal, predicted: Box::default() }
-    }
-}
-
-fn actor(owner: &str) -> Result<Actor, Refusal> {
+pub(crate) fn actor(owner: &str) -> Result<Actor, Refusal> {
     Actor::new(owner).map_err(|_| OwnerError.into())
 }
 
@@ -270,22 +146,6 @@ impl Predictor {
         &self.catalog
     }
 
-    pub(crate) fn runtime(&self) -> &Runtime {
-        &self.runtime
-    }
-
-    pub(crate) fn crystals(&self) -> &dyn CrystalSource {
-        &*self.crystals
-    }
-
-    pub(crate) fn traces(&self) -> &TraceArchive {
-        &self.traces
-    }
-
-    pub(crate) fn clock(&self) -> &Arc<dyn Clock> {
-        &self.clock
-    }
-
     /// Runs a signature on an input.
     pub async fn predict(&self, signature: &SignatureId, input: &Value, how: PredictOptions) -> PredictReply {
         let (this, id, input) = (self.clone(), signature.clone(), input.clone());
@@ -294,36 +154,6 @@ impl Predictor {
             Ok((id, predicted))
         })
         .await
-    }
-
-    /// Returns the reply for the outcome of a predict.
-    pub(crate) async fn reply_for(
-        &self,
-        name: &'static str,
-        comes: impl Future<Output = Result<(SignatureId, PredictOutcome), PredictFailure>> + Send + 'static,
-    ) -> PredictReply {
-        let call = cantrip::reply::Call::surface(name);
-        // Boxed because the future is large, and every caller would carry it.
-        let answering = self.runtime.guard().call_returning(call, |rb| {
-            Box::pin(async move {
-                match comes.await {
-                    Ok((_, predicted)) if predicted.waiting.is_some() => {
-                        (rb.success(waiting_reply(&predicted)), predicted)
-                    }
-                    Ok((id, predicted)) => {
-                        let data = json!({
-                            "output": predicted.output, "receipt_id": predicted.receipt,
-                            "thread_id": predicted.thread, "run_id": predicted.run,
-                            "replayed": predicted.replayed,
-                        });
-                        (rb.success(codes::predicted(id.to_string()).data(data)), predicted)
-                    }
-                    Err(PredictFailure { refusal, predicted }) => (rb.refuse(refusal), *predicted),
-                }
-            })
-        });
-        let (guarded, predicted) = answering.await;
-        PredictReply { guarded, predicted: predicted.unwrap_or_default() }
     }
 
     async fn answer_request(
@@ -544,33 +374,6 @@ impl Predictor {
         Ok(KeyState::Abandoned(Box::new(row)))
     }
 
-    /// Returns the outcome of a predict that was answered before.
-    pub(crate) async fn recorded_outcome(&self, row: PredictRow, end: PredictEnd) -> Result<PredictOutcome, Refusal> {
-        let loom = self.runtime.loom();
-        let receipt = loom.receipt_of(row.predict_id).await.map_err(refuse_store_error)?;
-        let predicted = PredictOutcome {
-            output: None,
-            receipt: receipt.as_ref().map(|row| row.receipt_id.clone()),
-            run: Some(row.run_id),
-            thread: row.thread_id,
-            replayed: true,
-            waiting: None,
-        };
-        let Some(output) = end.output_hash else {
-            let code = receipt.and_then(|row| row.receipt().ok()).and_then(|receipt| receipt.error_code);
-            let filled =
-                codes::wrong_state("predict", row.predict_id.to_string(), "over", "asking again", "another key");
-            return Err(filled
-                .data(json!({"replayed": true, "error_code": code, "receipt_id": predicted.receipt}))
-                .into());
-        };
-        let body = loom.body(output).await.map_err(refuse_store_error)?;
-        let altered = || codes::record_altered("predict", row.predict_id.to_string(), "output_hash");
-        let text = std::str::from_utf8(body.bytes()).map_err(|_| Refusal::from(altered()))?;
-        let output = cantrip::canon::json::read(text).map_err(|_| Refusal::from(altered()))?;
-        Ok(PredictOutcome { output: Some(output), ..predicted })
-    }
-
     async fn choose_artifact(&self, signature: &Signature, how: &PredictOptions) -> Result<ArtifactChoice, Refusal> {
         let pointer = match &how.artifact {
             Some(_) => None,
@@ -607,160 +410,4 @@ impl Predictor {
         artifact.check_compatible(signature).map_err(|fault| fault.refusal(id.as_str(), signature.id()))?;
         Ok(ArtifactChoice { artifact, policy })
     }
-
-    /// Asks policy before anything begins. A refusal is recorded and ends the predict.
-    async fn check_policy(
-        &self,
-        mut filing: PredictContext,
-        crystal: &AnyCrystal,
-        rendered: &Rendered,
-        thread: Option<EntityId>,
-    ) -> Result<PredictContext, PredictFailure> {
-        let run: RunId = self.ids.next(filing.started.wall);
-        let principal = Principal {
-            owner: owner_of(&actor(&filing.owner)?).map_err(Refusal::from)?,
-            run_id: Some(run.to_string()),
-            root_run_id: Some(run.to_string()),
-            thread_id: thread.map(|thread| thread.to_string()),
-            autopilot_id: Some(filing.signature.to_string()),
-        };
-        let named = filing.asked.authorization_id.as_deref().and_then(|id| id.parse::<AuthorizationRef>().ok());
-        let payer = match self.runtime.funds(principal.clone(), named).await.map_err(refuse_store_error)? {
-            // The cost of a predict is on its receipt, so a ledger is required.
-            Funds::NoLedger => return Err(refuse_store_error(Error::NoLedger).into()),
-            // There is no authorization, and policy refuses for that reason.
-            Funds::NoAuthorization => None,
-            Funds::Paid(payer) => Some(payer),
-        };
-        let input = policy_input(&filing, crystal, rendered, principal, payer.as_ref());
-        let terms = payer.as_ref().map(Authorization::terms);
-        let decision = evaluate(&input, terms);
-        filing.began.policy = receipt_policy(&filing.began.policy, &decision, payer.as_ref(), terms);
-        if decision.decision != Ruling::Denied {
-            return Ok(filing);
-        }
-        let refusal = policy_denial(&filing.signature.to_string(), &decision, &input, terms);
-        let receipt = self.record_denial(&filing, run, decision, input, refusal.code()).await?;
-        let predicted = Box::new(PredictOutcome { receipt, run: Some(run), ..PredictOutcome::default() });
-        Err(PredictFailure { refusal, predicted })
-    }
-
-    /// Records a refusal by policy: a run that ends at once, the decision, and a receipt.
-    async fn record_denial(
-        &self,
-        filing: &PredictContext,
-        run: RunId,
-        decision: Decision,
-        input: PolicyInput,
-        code: AnyCode,
-    ) -> Result<Option<ReceiptId>, Refusal> {
-        let now = self.clock.now().wall;
-        let opens = RunStart { run, loom: loom_id_for(&filing.signature.to_string()), entity: None, epoch: 0, at: now };
-        let opening = RunOpening {
-            kind: RunKind::Predict,
-            loom_id: opens.loom,
-            owner: actor(&filing.owner)?,
-            entity_id: None,
-            root_run_id: None,
-        };
-        let call = CallKey::new(filing.predict.to_string()).map_err(|_| codes::crash())?;
-        let row = DecisionRecord { id: self.ids.next(now), run, call, phase: input.phase, decision, input, at: now };
-        let input = Some(Box::new(row.input.clone()));
-        let decided = PolicyDecision { input, ..PolicyDecision::new(&row, None) };
-        let reason = row.decision.reason_code.as_str();
-        let error = RecordedError::new(code, reason).with_reason_code(Some(reason));
-        let end = PredictEnd { status: Status::Denied, output_hash: None, at: now };
-        let receipt = filing.receipt(&opens, Status::Denied, Some(code.as_str().to_owned()));
-        let step = Step::open_run(StepId::new("denied").expect("a short name"), run, None)
-            .record(RecordDraft::opening(now, opening, decided).map_err(refuse_store_error)?)
-            .record(RecordDraft::new(now, RunFailed { error }).map_err(refuse_store_error)?)
-            .money(Operation::Note(Box::new(row)))
-            .contract(ContractRow::Predict(Box::new(filing.row(&opens, None, Some(end)))))
-            .contract(ContractRow::Receipt(Box::new(ReceiptDraft::new(receipt, filing.owner.clone(), Vec::new()))))
-            .bodies([filing.input.clone()]);
-        match self.runtime.loom().append(step).await.map_err(refuse_store_error)? {
-            AppendOutcome::Committed(_) => {}
-            AppendOutcome::Refused(_)
-            | AppendOutcome::Wait
-            | AppendOutcome::Conflict(_)
-            | AppendOutcome::Fenced { .. } => {
-                return Err(codes::crash().into());
-            }
-        }
-        let row = self.runtime.loom().receipt_of(filing.predict).await.map_err(refuse_store_error)?;
-        Ok(row.map(|row| row.receipt_id))
-    }
-
-    /// Returns the outcome of a predict whose cast has ended.
-    async fn cast_outcome(
-        &self,
-        signature: &Signature,
-        strategy: Strategy,
-        predict: PredictId,
-        reply: CastReply,
-        repairs: u8,
-    ) -> Result<PredictOutcome, PredictFailure> {
-        let receipt =
-            self.runtime.loom().receipt_of(predict).await.map_err(refuse_store_error)?.map(|row| row.receipt_id);
-        let predicted =
-            PredictOutcome { output: None, receipt, run: reply.run, thread: reply.entity, ..PredictOutcome::default() };
-        let data = json!({
-            "receipt_id": predicted.receipt, "run_id": predicted.run, "thread_id": predicted.thread,
-        });
-        let id = signature.id().to_string();
-        let ending = reply.outcome.as_ref().map(|outcome| &outcome.ending);
-        let refusal = match ending {
-            Some(Ending::Terminated { result, .. }) => {
-                return Ok(PredictOutcome { output: Some(result.clone()), ..predicted });
-            }
-            Some(Ending::Truncated { reason: TruncationReason::MaxTurns, .. }) if strategy == Strategy::Direct => {
-                let path = self.last_violation(reply.outcome.as_ref().and_then(|outcome| outcome.leaf)).await;
-                codes::output_schema(id, path, u64::from(repairs) + 1).data(data).into()
-            }
-            Some(Ending::Truncated { .. }) | None => {
-                let said = reply.reply();
-                let mut fields = Value::Object(said.data().clone());
-                for (key, value) in data.as_object().into_iter().flatten() {
-                    fields[key.as_str()] = value.clone();
-                }
-                if let Some(Ending::Truncated { reason: TruncationReason::MaxTurns, .. }) = ending {
-                    fields["reason"] = json!("no_answer");
-                }
-                if said.reply_type().is_success() {
-                    // The predict waits for an approval: its receipt is written after the decision.
-                    let waiting = reply.waiting.filter(|waiting| !waiting.approvals().is_empty());
-                    return Ok(PredictOutcome { waiting: waiting.or(Some(Waiting::Interrupted)), ..predicted });
-                }
-                Refusal::dynamic(said.code().as_str(), fields).unwrap_or_else(Refusal::from)
-            }
-        };
-        Err(PredictFailure { refusal, predicted: Box::new(predicted) })
-    }
-
-    /// Returns the path at which the last output did not match the schema.
-    async fn last_violation(&self, leaf: Option<cantrip::canon::TurnId>) -> String {
-        let Some(leaf) = leaf else { return String::new() };
-        let Ok(turn) = self.runtime.loom().turn(leaf).await else { return String::new() };
-        let told = turn.gate_calls.iter().rev().find_map(|call| match &call.settlement {
-            cantrip::loom::Settlement::Settled(settled) => settled.data.get("path").and_then(Value::as_str),
-            cantrip::loom::Settlement::Delegated => None,
-        });
-        told.unwrap_or_default().to_owned()
-    }
-}
-
-/// Returns the reply for a predict that is not finished, with the commands to continue it.
-fn waiting_reply(predicted: &PredictOutcome) -> ReplyDraft<Success> {
-    let run = predicted.run.map(|run| run.to_string()).unwrap_or_default();
-    let approvals = predicted.waiting.as_ref().map_or(&[][..], Waiting::approvals);
-    let (reason, hint) = if approvals.is_empty() {
-        ("interrupted", format!("cantrip run resume {run}"))
-    } else {
-        ("approval", format!("cantrip run approve {run}, or refuse; then cantrip run resume {run}"))
-    };
-    let data = json!({
-        "state": "waiting", "reason": reason, "approval_id": approvals.first(), "approvals": approvals,
-        "run_id": predicted.run, "thread_id": predicted.thread, "hint": hint,
-    });
-    codes::created("run", run).data(data)
 }

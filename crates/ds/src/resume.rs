@@ -16,9 +16,8 @@ use futures_util::TryStreamExt;
 use serde_json::from_value;
 
 use crate::observer::PredictContext;
-use crate::predict::{
-    PredictFailure, PredictOutcome, PredictReply, Predictor, ReadyPredict, StartMode, refuse_store_error,
-};
+use crate::outcome::{PredictFailure, PredictOutcome, PredictReply};
+use crate::predict::{Predictor, ReadyPredict, StartMode, refuse_store_error};
 use crate::settings::{PredictSettings, PredictStart};
 
 impl Predictor {
@@ -32,7 +31,7 @@ impl Predictor {
             match row.end.clone() {
                 Some(end) => Ok((id, this.recorded_outcome(row, end).await?)),
                 None => {
-                    let now = this.clock().now();
+                    let now = this.clock.now();
                     Ok((id, this.take_over(row, &cancel, now).await?))
                 }
             }
@@ -42,7 +41,7 @@ impl Predictor {
 
     /// Returns the predict of a run.
     async fn predict_of(&self, run: RunId) -> Result<PredictRow, Refusal> {
-        let loom = self.runtime().loom();
+        let loom = self.runtime.loom();
         let view = loom.run(run).await.map_err(refuse_store_error)?;
         let other = |state: &str| codes::wrong_state("run", run.to_string(), state, "resume", "a predict");
         if view.kind != RunKind::Predict {
@@ -60,7 +59,7 @@ impl Predictor {
 
     /// Returns the first record of a predict.
     async fn opening_record(&self, run: RunId) -> Result<Option<PredictOpened>, Refusal> {
-        let mut records = self.runtime().loom().read(run, Seq::START);
+        let mut records = self.runtime.loom().read(run, Seq::START);
         while let Some(record) = records.try_next().await.map_err(refuse_store_error)? {
             if let Event::PredictOpened(opened) = record.event().map_err(refuse_store_error)? {
                 return Ok(Some(opened));
@@ -93,18 +92,18 @@ impl Predictor {
         let untold = || unreadable_run(row.run_id);
         let asked: PredictSettings = from_value(opened.asked.ok_or_else(untold)?).map_err(|_| untold())?;
         let began: PredictStart = from_value(opened.began.ok_or_else(untold)?).map_err(|_| untold())?;
-        let signature = self.catalog().signature(&row.signature_id).await?;
-        let artifact = self.catalog().artifact(&row.compiled_id).await?;
+        let signature = self.catalog.signature(&row.signature_id).await?;
+        let artifact = self.catalog.artifact(&row.compiled_id).await?;
         artifact
             .check_compatible(&signature)
             .map_err(|fault| fault.refusal(row.compiled_id.as_str(), signature.id()))?;
-        let body = self.runtime().loom().body(row.params_hash).await.map_err(refuse_store_error)?;
+        let body = self.runtime.loom().body(row.params_hash).await.map_err(refuse_store_error)?;
         let altered = || Refusal::from(codes::record_altered("predict", row.predict_id.to_string(), "params_hash"));
         let text = std::str::from_utf8(body.bytes()).map_err(|_| altered())?;
         let input = read(text).map_err(|_| altered())?;
         let crystal = match own.filter(|own| own.name() == asked.crystal) {
             Some(own) => own.clone(),
-            None => self.crystals().crystal(Some(&asked.crystal))?,
+            None => self.crystals.crystal(Some(&asked.crystal))?,
         };
         let rendered = signature.render(&artifact, &input)?;
         let filing = PredictContext {
@@ -121,8 +120,8 @@ impl Predictor {
             asked,
             began,
             started,
-            clock: Arc::clone(self.clock()),
-            traces: self.traces().clone(),
+            clock: Arc::clone(&self.clock),
+            traces: self.traces.clone(),
             prompt: serde_json::json!({"system": rendered.system, "user": rendered.user}),
             caller: opened.caller,
             observations: Mutex::default(),

@@ -7,7 +7,7 @@ use cantrip_contract::{CanaryScope, Medium, Params, PolicyPart, Program, Signatu
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::predict::PredictOptions;
+use crate::options::PredictOptions;
 use crate::structured::StructuredMode;
 use crate::trace::TraceMode;
 

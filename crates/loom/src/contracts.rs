@@ -208,12 +208,7 @@ impl ReceiptAccounts {
             authorization_id: named.map(|named| named.authorization_id.clone()),
             authorization_revision: named.map(|named| named.revision),
             authorization_mode: mode.map(|agreement| agreement.terms.mode.as_str().to_owned()),
-            decision: match decision.decision {
-                cantrip_spend::Ruling::Allowed => "allowed",
-                cantrip_spend::Ruling::Denied => "denied",
-                cantrip_spend::Ruling::NeedsApproval => "needs_approval",
-            }
-            .to_owned(),
+            decision: decision.decision.as_str().to_owned(),
             reason_code: decision.reason_code.as_str().to_owned(),
             reason_codes_version: decision.reason_codes_version.clone(),
             evaluation_hash: decision.evaluation_hash,

@@ -17,6 +17,17 @@ pub enum Ruling {
     NeedsApproval,
 }
 
+impl Ruling {
+    /// The name in records.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::NeedsApproval => "needs_approval",
+        }
+    }
+}
+
 /// The reason of a decision, from a taxonomy that only grows. A code that this version does not know is handled by its
 /// family.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]

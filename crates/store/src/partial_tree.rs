@@ -68,9 +68,6 @@ impl PartialTree {
         loom: LoomId,
         needed: Dependency,
     ) -> Result<(), StoreFault> {
-        if self.tree.contains(loom, needed) {
-            return Ok(());
-        }
         match needed {
             Dependency::Cantrip(cantrip) => self.roots(link, loom, Some(cantrip)).await,
             Dependency::Turn(turn) => self.turns(link, &[turn]).await,
@@ -173,9 +170,8 @@ impl PartialTree {
             parts.insert(key, part);
         }
         if parts.len() < list.len() {
-            let told = format!("SELECT entity_id, run_key, step_seq FROM entities WHERE entity_id IN ({LIST})");
             let found: BTreeSet<EntityId> = parts.values().map(|part| part.entity.entity_id).collect();
-            check_not_pruned(link, &told, list, |id| !found.contains(&id)).await?;
+            check_not_pruned(link, ["entities", "entity_id", "step_seq"], list, |id| !found.contains(&id)).await?;
         }
         let sql = format!(
             "SELECT entity_key, cast_key, cast_id, end_seq, given_up FROM casts WHERE entity_key IN ({LIST}) \
@@ -236,17 +232,16 @@ impl PartialTree {
                 }
                 let end = ends.remove(&cast.cast_id);
                 if ended != end.is_some() {
-                    let told = format!("SELECT cast_id, run_key, end_step_seq FROM casts WHERE cast_id IN ({LIST})");
-                    check_not_pruned(link, &told, vec![cast.cast_id.into()], |_: CastId| true).await?;
+                    let index = ["casts", "cast_id", "end_step_seq"];
+                    check_not_pruned(link, index, vec![cast.cast_id.into()], |_: CastId| true).await?;
                 }
                 self.cast_keys.insert(cast.cast_id, key);
                 let cast = Arc::new(cast);
                 self.tree.insert_cast(CastPart { run_id, at, last_turn, end, given_up, cast });
             }
-            let told = format!("SELECT cast_id, run_key, step_seq FROM casts WHERE cast_id IN ({LIST})");
             let (tree, held) = (&self.tree, |tree: &Projection, id| tree.contains(ANY_LOOM, Dependency::Cast(id)));
             if !wanted.iter().all(|id| held(tree, *id)) {
-                check_not_pruned(link, &told, list, |id| !held(tree, id)).await?;
+                check_not_pruned(link, ["casts", "cast_id", "step_seq"], list, |id| !held(tree, id)).await?;
             }
         }
     }

@@ -275,14 +275,16 @@ async fn missing_step_error(link: &mut DbConnection, run_key: i64, seq: u64) -> 
     })
 }
 
-/// Fails for the first id that the index has and whose record was not found: it was pruned, or it is lost.
+/// Fails for the first id that the index has and whose record was not found: it was pruned, or it is lost. The index is
+/// a table with the columns of the ids and of the steps.
 pub(crate) async fn check_not_pruned<K: cantrip_canon::Kind>(
     link: &mut DbConnection,
-    told: &str,
+    [table, id, seq]: [&str; 3],
     list: Vec<Value>,
     missing: impl Fn(cantrip_canon::Id<K>) -> bool,
 ) -> Result<(), StoreFault> {
-    for mut row in link.query_in_list(told, &[], list).await? {
+    let sql = format!("SELECT {id}, run_key, {seq} FROM {table} WHERE {id} IN ({LIST})");
+    for mut row in link.query_in_list(&sql, &[], list).await? {
         let (id, run_key, seq) = (row.id()?, row.int()?, row.count()?);
         if missing(id) {
             return Err(missing_step_error(link, run_key, seq).await?.into());

@@ -12,7 +12,7 @@ use cantrip_loom::{
     Body, ContractRow, End, Event, ModelPart, Origin, PolicyPart, ReceiptContext, RecordedError, RunKind, Tallies,
     Tally, cast_receipt,
 };
-use cantrip_spend::{AuthorizationRef, Decision, Ruling};
+use cantrip_spend::{AuthorizationRef, Decision};
 
 use cantrip_turn::{CastFacts, millis};
 
@@ -254,15 +254,10 @@ impl RunAccounting {
 
     /// Records that the policy refused to pay for a request of this entity.
     pub(crate) fn note_refusal(&self, decision: &Decision, payer: Option<AuthorizationRef>, of: Option<EntityId>) {
-        let ruling = match decision.decision {
-            Ruling::Allowed => "allowed",
-            Ruling::Denied => "denied",
-            Ruling::NeedsApproval => "needs_approval",
-        };
         let part = PolicyPart {
             policy_id: Some(cantrip_turn::policy::POLICY.to_owned()),
             authorization_id: payer.map(|payer| payer.to_string()),
-            decision: Some(ruling.to_owned()),
+            decision: Some(decision.decision.as_str().to_owned()),
             reason_code: Some(decision.reason_code.as_str().to_owned()),
             reason_codes_version: Some(decision.reason_codes_version.clone()),
             evaluation_hash: Some(decision.evaluation_hash),
