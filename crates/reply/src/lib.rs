@@ -7,6 +7,7 @@
 mod builder;
 mod check;
 mod code;
+mod draft;
 mod envelope;
 mod exit_status;
 mod guard;
@@ -21,10 +22,11 @@ pub mod registry;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-pub use builder::{FORBIDDEN_KEYS, Refusal, Reply, ReplyBuilder, ReplyDraft};
+pub use builder::{Reply, ReplyBuilder};
 pub use code::{
     Advice, AnyCode, Area, Code, CodeFault, CodeFaultKind, Denied, Failure, Invalid, Layer, Outcome, ReplyType, Success,
 };
+pub use draft::{FORBIDDEN_KEYS, Refusal, ReplyDraft};
 pub use envelope::Envelope;
 pub use exit_status::ExitStatus;
 pub use guard::{Call, Guard, GuardedReply, Meta};

@@ -145,8 +145,8 @@ macro_rules! registry {
             use cantrip_canon::json::to_value;
             use serde::Serialize;
 
-            use crate::builder::ReplyDraft;
             use crate::code::{Code, Denied, Failure, Invalid, Success};
+            use crate::draft::ReplyDraft;
 
             $(
                 #[doc = concat!("`", $code, "` ", $message, "\n\n", $when)]
