@@ -274,8 +274,7 @@ impl CommitCache {
             events::COLUMNS,
             events::BEFORE
         );
-        let found = link.query(&sql, values![run, step.id.as_str()]).await?;
-        let Some(mut row) = found.into_iter().next() else { return Ok(None) };
+        let Some(mut row) = link.query_one(&sql, values![run, step.id.as_str()]).await? else { return Ok(None) };
         let stored = StoredStep::read(&mut row)?;
         let other = || AppendOutcome::Conflict(Conflict::Step { id: step.id.clone() });
         Ok(Some(step.earlier_outcome(&stored.records)?.unwrap_or_else(other)))
@@ -298,7 +297,7 @@ impl CommitCache {
             Some(entity) => {
                 self.flush(link).await?;
                 let sql = "SELECT run_id FROM runs WHERE entity_id = ?1 AND phase = 'live'";
-                let found = link.query(sql, values![entity]).await?.into_iter().next();
+                let found = link.query_one(sql, values![entity]).await?;
                 found.map(|mut row| row.id()).transpose()?.map(|run| (entity, run))
             }
             None => None,

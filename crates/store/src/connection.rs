@@ -85,6 +85,11 @@ impl DbConnection {
         }
     }
 
+    /// Returns the first row of a query.
+    pub(crate) async fn query_one(&mut self, sql: &str, values: &[Value]) -> Result<Option<Row>, Failure> {
+        Ok(self.query(sql, values).await?.into_iter().next())
+    }
+
     /// Returns the rows of a query with a list of any length; `values` come before the list.
     pub(crate) async fn query_in_list(
         &mut self,

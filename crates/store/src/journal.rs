@@ -200,8 +200,8 @@ impl Journal for Store {
 
     async fn body(&self, hash: Hash) -> Result<Body, Error> {
         view!(self, |link| {
-            let found = link.query("SELECT bytes FROM bodies WHERE body_hash = ?1", values![hash]).await?;
-            let bytes = found.into_iter().next().map(|mut row| row.blob()).transpose()?;
+            let found = link.query_one("SELECT bytes FROM bodies WHERE body_hash = ?1", values![hash]).await?;
+            let bytes = found.map(|mut row| row.blob()).transpose()?;
             match bytes.filter(|bytes| bytes_hash(bytes) == hash) {
                 Some(bytes) => Ok(Body::new(bytes)?),
                 None => Err(Error::BodyAltered(hash).into()),
@@ -236,7 +236,7 @@ async fn page_of_run(link: &mut DbConnection, run: RunId, after: Seq, end: Optio
         None => {
             let row = rows::run(link, run).await?.ok_or_else(|| Error::not_found("run", run))?;
             let sql = "SELECT max(seq) FROM run_anchors WHERE run_key = ?1";
-            let found = link.query(sql, values![row.key]).await?.into_iter().next();
+            let found = link.query_one(sql, values![row.key]).await?;
             let anchor = found.map(|mut row| row.count_or_null()).transpose()?.flatten().unwrap_or(0);
             if after.get() < anchor {
                 return Err(Error::Pruned { run, through: Seq::new(anchor) }.into());
@@ -289,7 +289,7 @@ async fn page_of_all(
     let end = match end {
         Some(end) => end,
         None => {
-            let found = link.query("SELECT coalesce(max(place), 0) FROM run_events", &[]).await?.into_iter().next();
+            let found = link.query_one("SELECT coalesce(max(place), 0) FROM run_events", &[]).await?;
             found.map(|mut row| row.int()).transpose()?.unwrap_or(0)
         }
     };

@@ -3,23 +3,22 @@
 //! To check a step or to show a view, the code loads the things it is about: index rows, the steps that they name, and
 //! the bodies that those steps name. The projection of the loom does the rest.
 
+mod folds;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use cantrip_canon::{CastId, EntityId, Hash, LoomId, RunId, Timestamp, TurnId, bytes_hash};
 use cantrip_loom::{
-    Bodies, CantripId, Cast, CastPart, Damage, Dependency, EntityPart, Error, Event, FoldPart, IntentRecord,
-    Projection, Record, RecordedEvent, RewardView, RootPart, TurnPart,
+    Bodies, CantripId, Cast, CastPart, Damage, Dependency, EntityPart, Error, Event, IntentRecord, Projection, Record,
+    RecordedEvent, RewardView, RootPart, TurnPart,
 };
 
 use crate::connection::DbConnection;
 use crate::dialect::LIST;
 use crate::events::{BEFORE, COLUMNS, StoredStep, decode_places};
 use crate::failure::StoreFault;
-use crate::rows::{
-    FIRST_OF_CAST, FIRST_OF_ENTITY, PathSegment, RunRow, TurnRow, check_not_pruned, entity_at, place, records, run,
-    steps,
-};
+use crate::rows::{FIRST_OF_CAST, FIRST_OF_ENTITY, RunRow, TurnRow, check_not_pruned, place, records, run, steps};
 use crate::value::{Value, values};
 
 /// The loaded part of the tree.
@@ -322,84 +321,6 @@ impl PartialTree {
             found.entry(turn).or_default().push(RewardView::new(reward, at));
         }
         Ok(found)
-    }
-
-    /// Loads the folds that are valid for a path, oldest first: folds that were made after a turn of the path, by an
-    /// entity of the path. Entities before the nearest one that is not a fork are left out.
-    pub(crate) async fn folds(
-        &mut self,
-        link: &mut DbConnection,
-        path: &[PathSegment],
-    ) -> Result<Vec<FoldPart>, StoreFault> {
-        let mut lineage: BTreeMap<i64, u64> = BTreeMap::new();
-        let mut turns: BTreeSet<TurnId> = BTreeSet::new();
-        // A fold that an entity made after another entity branched off from it is not valid for that other entity.
-        let mut until = u64::MAX;
-        let mut since = u64::MAX;
-        for stretch in path {
-            since = since.min(stretch.from);
-            lineage.insert(stretch.entity_key, until);
-            turns.extend(&stretch.turns);
-            if !stretch.forked {
-                break;
-            }
-            until = until.min(stretch.made);
-        }
-        let sql = format!(
-            "SELECT f.entity_key, f.after_id, f.seq, {COLUMNS} FROM folds f JOIN turns w ON w.turn_id = f.after_id \
-             JOIN run_events e ON e.run_key = f.run_key AND e.seq = f.step_seq {BEFORE} \
-             WHERE w.sequence >= ?1 AND f.entity_key IN ({LIST}) ORDER BY f.fold_key"
-        );
-        let mut found = Vec::new();
-        for mut row in link.query_in_list(&sql, values![since], lineage.keys().map(|key| Value::from(*key))).await? {
-            let (of, after, seq) = (row.int()?, row.id()?, row.count()?);
-            if turns.contains(&after) {
-                let stored = StoredStep::read(&mut row)?;
-                let place = place(&stored);
-                if lineage.get(&of).is_none_or(|until| place >= *until) {
-                    continue;
-                }
-                let (_, at, fold) = self.read_record(&stored, seq)?;
-                found.push(FoldPart { fold, at, place });
-            }
-        }
-        found.sort_by_key(|fold| fold.place);
-        Ok(found)
-    }
-
-    /// Returns the last of those folds. The search starts at the entity of the turn and goes upwards: the folds that
-    /// an entity makes after it branched off come after all folds that it shares with others.
-    pub(crate) async fn last_fold(
-        &mut self,
-        link: &mut DbConnection,
-        turn: TurnId,
-    ) -> Result<Option<FoldPart>, StoreFault> {
-        let mut until = u64::MAX;
-        let mut next = turn;
-        loop {
-            let Some(at) = entity_at(link, next).await? else {
-                return Err(Error::not_found("turn", next).into());
-            };
-            // A fold that an entity made after another entity branched off from it is not valid for that other entity.
-            let sql = format!(
-                "SELECT f.seq, {COLUMNS} FROM folds f JOIN turns w ON w.turn_id = f.after_id \
-                 JOIN run_events e ON e.run_key = f.run_key AND e.seq = f.step_seq {BEFORE} \
-                 WHERE f.entity_key = ?1 AND w.sequence <= ?2 AND e.place < ?3 ORDER BY f.fold_key DESC LIMIT 1"
-            );
-            let until_key = i64::try_from(until).unwrap_or(i64::MAX);
-            if let Some(mut row) =
-                link.query(&sql, values![at.entity_key, at.sequence, until_key]).await?.into_iter().next()
-            {
-                let seq = row.count()?;
-                let stored = StoredStep::read(&mut row)?;
-                let (_, at, fold) = self.read_record(&stored, seq)?;
-                return Ok(Some(FoldPart { fold, at, place: place(&stored) }));
-            }
-            match at.forked_from {
-                Some(turn) => (next, until) = (turn, until.min(at.made)),
-                None => return Ok(None),
-            }
-        }
     }
 
     /// Drops everything that is over, and its keys.

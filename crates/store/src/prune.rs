@@ -77,7 +77,7 @@ pub(crate) async fn prune(
 
 async fn one_number(link: &mut DbConnection, sql: &str, run_key: i64, seq: u64) -> Result<u64, StoreFault> {
     let sql = format!("SELECT CAST(({sql}) AS BIGINT)");
-    let found = link.query(&sql, values![run_key, seq]).await?.into_iter().next();
+    let found = link.query_one(&sql, values![run_key, seq]).await?;
     Ok(found.map(|mut row| row.count()).transpose()?.unwrap_or(0))
 }
 
@@ -183,7 +183,7 @@ pub(crate) async fn removal(link: &mut DbConnection, run: RunId, seq: Seq) -> Re
         "SELECT {REMOVAL} FROM retention_removals m JOIN runs r ON r.run_key = m.run_key \
          WHERE r.run_id = ?1 AND m.seq = ?2"
     );
-    let found = link.query(&sql, values![run, seq.get()]).await?.into_iter().next();
+    let found = link.query_one(&sql, values![run, seq.get()]).await?;
     Ok(found.map(read_removal).transpose()?.map(|(_, removal)| removal))
 }
 

@@ -140,8 +140,7 @@ impl RunRow {
 /// Returns the row of a run, if it exists.
 pub(crate) async fn run(link: &mut DbConnection, run: RunId) -> Result<Option<RunRow>, StoreFault> {
     let sql = format!("SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE r.run_id = ?1");
-    let rows = link.query(&sql, values![run]).await?;
-    Ok(rows.into_iter().next().map(|mut row| RunRow::read(&mut row)).transpose()?)
+    Ok(link.query_one(&sql, values![run]).await?.map(|mut row| RunRow::read(&mut row)).transpose()?)
 }
 
 /// One segment of a path: turns of one entity, newest first.
@@ -174,7 +173,7 @@ pub(crate) async fn entity_at(link: &mut DbConnection, turn: TurnId) -> Result<O
     let sql = "SELECT t.sequence, n.entity_key, n.origin, n.origin_id, e.place FROM turns t \
                JOIN entities n ON n.entity_key = t.entity_key \
                LEFT JOIN run_events e ON e.run_key = n.run_key AND e.seq = n.step_seq WHERE t.turn_id = ?1";
-    let Some(mut row) = link.query(sql, values![turn]).await?.into_iter().next() else { return Ok(None) };
+    let Some(mut row) = link.query_one(sql, values![turn]).await? else { return Ok(None) };
     let (sequence, entity_key, kind) = (row.count()?, row.int()?, row.text()?);
     let origin = row.id_or_null()?;
     let forked_from = origin.filter(|_| kind == "fork");
@@ -265,7 +264,7 @@ pub(crate) async fn steps(link: &mut DbConnection, wanted: &BTreeMap<i64, BTreeS
 async fn missing_step_error(link: &mut DbConnection, run_key: i64, seq: u64) -> Result<Error, StoreFault> {
     let sql = "SELECT r.run_id, (SELECT max(a.seq) FROM run_anchors a WHERE a.run_key = r.run_key) FROM runs r \
                WHERE r.run_key = ?1";
-    let Some(mut row) = link.query(sql, values![run_key]).await?.into_iter().next() else {
+    let Some(mut row) = link.query_one(sql, values![run_key]).await? else {
         return Ok(missing_record(None, seq));
     };
     let (run, anchor) = (row.id()?, row.count_or_null()?);

@@ -172,6 +172,6 @@ impl Inspection {
 }
 
 async fn one_number(link: &mut DbConnection, sql: &str) -> Result<u64, StoreFault> {
-    let found = link.query(sql, values![]).await?.into_iter().next();
+    let found = link.query_one(sql, values![]).await?;
     Ok(found.map(|mut row| row.count()).transpose()?.unwrap_or(0))
 }

@@ -40,8 +40,8 @@ pub(crate) fn to_page<T>(mut rows: Vec<(i64, T)>, most: usize) -> ListPage<T> {
 }
 
 async fn loom_key(link: &mut DbConnection, loom: LoomId) -> Result<i64, StoreFault> {
-    let found = link.query("SELECT loom_key FROM looms WHERE loom_id = ?1", values![loom]).await?;
-    let key = found.into_iter().next().map(|mut row| row.int()).transpose()?;
+    let found = link.query_one("SELECT loom_key FROM looms WHERE loom_id = ?1", values![loom]).await?;
+    let key = found.map(|mut row| row.int()).transpose()?;
     Ok(key.ok_or_else(|| Error::not_found("loom", loom))?)
 }
 
@@ -292,7 +292,7 @@ impl Loom for Store {
     async fn children(&self, turn: TurnId) -> Result<Vec<TurnId>, Error> {
         view!(self, |link| {
             let sql = "SELECT entity_key, sequence FROM turns WHERE turn_id = ?1";
-            let found = link.query(sql, values![turn]).await?.into_iter().next();
+            let found = link.query_one(sql, values![turn]).await?;
             let mut row = found.ok_or_else(|| Error::not_found("turn", turn))?;
             let (entity, next) = (row.int()?, row.int()? + 1);
             // The next turn of the same entity, and the first turn of each entity that began here.
@@ -354,7 +354,7 @@ impl Loom for Store {
                 "SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE r.root_run_id IS NULL OR r.root_run_id = r.run_id \
                  ORDER BY r.run_id DESC LIMIT 1"
             );
-            let found = link.query(&sql, &[]).await?.into_iter().next();
+            let found = link.query_one(&sql, &[]).await?;
             let row = found.map(|mut row| RunRow::read(&mut row)).transpose()?;
             Ok(row.map(|row| row.view(|_| true)).transpose()?)
         })

@@ -75,7 +75,7 @@ async fn load_dependency(
         }
         ContractDependency::LastReceipt(run) => {
             let sql = "SELECT seq, receipt_hash FROM ds_receipts WHERE run_id = ?1 ORDER BY seq DESC LIMIT 1";
-            if let Some(mut row) = link.query(sql, values![run]).await?.into_iter().next() {
+            if let Some(mut row) = link.query_one(sql, values![run]).await? {
                 shelf.insert_last_receipt(run, row.count()?, row.hash()?);
             }
         }

@@ -105,7 +105,7 @@ impl Contracts for Store {
     async fn receipt(&self, id: ReceiptId) -> Result<ReceiptRow, Error> {
         view!(self, |link| {
             let sql = rows::receipts("WHERE receipt_id = ?1");
-            let found = link.query(&sql, values![id.to_string()]).await?.into_iter().next();
+            let found = link.query_one(&sql, values![id.to_string()]).await?;
             Ok(rows::receipt(&mut found.ok_or_else(|| unknown("receipt", &id))?)?.1)
         })
     }
@@ -113,7 +113,7 @@ impl Contracts for Store {
     async fn receipt_of(&self, predict: PredictId) -> Result<Option<ReceiptRow>, Error> {
         view!(self, |link| {
             let sql = rows::receipts("WHERE predict_id = ?1");
-            let found = link.query(&sql, values![predict]).await?.into_iter().next();
+            let found = link.query_one(&sql, values![predict]).await?;
             Ok(found.map(|mut row| rows::receipt(&mut row)).transpose()?.map(|(_, row)| row))
         })
     }

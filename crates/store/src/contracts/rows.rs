@@ -72,7 +72,7 @@ async fn one<T>(
     values: &[Value],
     read: impl FnOnce(&mut Row) -> Result<T, Error>,
 ) -> Result<Option<T>, StoreFault> {
-    let found = link.query(sql, values).await?.into_iter().next();
+    let found = link.query_one(sql, values).await?;
     Ok(found.map(|mut row| read(&mut row)).transpose()?)
 }
 

@@ -223,8 +223,7 @@ impl LedgerCache {
         let day = (hold.authorization, hold.day());
         if !self.days.contains(&day) {
             let sql = "SELECT spent, reserved FROM spend_days WHERE authorization_id = ?1 AND day = ?2";
-            let found = link.query(sql, values![day.0.to_string(), day.1.as_str()]).await?;
-            if let Some(mut row) = found.into_iter().next() {
+            if let Some(mut row) = link.query_one(sql, values![day.0.to_string(), day.1.as_str()]).await? {
                 self.book.insert_day(day.0, day.1.clone(), rows::counters(&mut row)?);
             }
             self.days.insert(day);
@@ -270,8 +269,7 @@ impl LedgerCache {
         if !self.approvals.insert(id) {
             return Ok(());
         }
-        let found = link.query(rows::APPROVAL, values![id]).await?;
-        if let Some(mut row) = found.into_iter().next() {
+        if let Some(mut row) = link.query_one(rows::APPROVAL, values![id]).await? {
             self.book.insert_approval(rows::approval(&mut row)?);
         }
         Ok(())

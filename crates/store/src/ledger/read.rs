@@ -70,7 +70,7 @@ impl Ledger for Store {
 
     async fn approval(&self, id: ApprovalId) -> Result<Approval, Error> {
         view!(self, |link| {
-            let found = link.query(rows::APPROVAL, values![id]).await?.into_iter().next();
+            let found = link.query_one(rows::APPROVAL, values![id]).await?;
             Ok(rows::approval(&mut found.ok_or_else(|| Error::not_found("approval", id))?)?)
         })
     }
@@ -168,7 +168,7 @@ async fn reservations(
             _ if left.peek().is_some() => {
                 let last = items.last().map(|booked: &ReservationRow| booked.row.terms().id().to_string());
                 let sql = "SELECT reservation_key FROM spend_reservations WHERE reservation_id = ?1";
-                let found = link.query(sql, values![last.unwrap_or_default()]).await?.into_iter().next();
+                let found = link.query_one(sql, values![last.unwrap_or_default()]).await?;
                 let next = found.map(|mut row| row.count()).transpose()?;
                 return Ok(ListPage { items, next });
             }
@@ -180,7 +180,7 @@ async fn reservations(
 }
 
 async fn reservation(link: &mut DbConnection, id: &ReservationId) -> Result<ReservationRow, StoreFault> {
-    let found = link.query(rows::RESERVATION, values![id.to_string()]).await?.into_iter().next();
+    let found = link.query_one(rows::RESERVATION, values![id.to_string()]).await?;
     Ok(rows::reservation(&mut found.ok_or_else(|| Error::not_found("reservation", id))?)?)
 }
 

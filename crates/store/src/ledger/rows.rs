@@ -222,11 +222,11 @@ pub(super) async fn authorization(
     id: AuthorizationRef,
 ) -> Result<Option<Authorization>, StoreFault> {
     let sql = "SELECT spent, reserved, created_at, revision FROM spend_authorizations WHERE authorization_id = ?1";
-    let Some(mut row) = link.query(sql, values![id.to_string()]).await?.into_iter().next() else { return Ok(None) };
+    let Some(mut row) = link.query_one(sql, values![id.to_string()]).await? else { return Ok(None) };
     let (totals, created_at, revision) = (counters(&mut row)?, row.time()?, row.count()?);
     let sql = "SELECT revision, terms, terms_hash, actor, reason, at FROM spend_terms \
                WHERE authorization_id = ?1 AND revision = ?2";
-    let found = link.query(sql, values![id.to_string(), revision]).await?.into_iter().next();
+    let found = link.query_one(sql, values![id.to_string(), revision]).await?;
     let agreement = agreement(&mut found.ok_or_else(|| damaged_ledger("an authorization has no terms"))?)?;
     Ok(Some(Authorization { id, agreement, totals, created_at }))
 }
@@ -271,7 +271,7 @@ pub(super) async fn decision(
 ) -> Result<Option<DecisionRecord>, StoreFault> {
     let sql = "SELECT decision_id, run_id, call_id, phase, decision, reason_code, reason_codes_version, evaluation_hash, \
                input, at FROM policy_decisions WHERE decision_id = ?1";
-    let found = link.query(sql, values![id]).await?.into_iter().next();
+    let found = link.query_one(sql, values![id]).await?;
     Ok(found.map(|mut row| read_decision(&mut row)).transpose()?)
 }
 
