@@ -187,12 +187,6 @@ impl Artifact {
         Self { instructions: instructions.into(), ..self.clone() }
     }
 
-    /// A copy with other examples.
-    #[must_use]
-    pub fn with_demos(&self, demos: Vec<Demo>) -> Self {
-        Self { demos, ..self.clone() }
-    }
-
     /// Reads an artifact that a caller gives for this signature. If it has any of the three hashes, it must have all of
     /// them and they must match; if it has none, those of the signature are used.
     pub fn from_value(value: &Value, signature: &Signature) -> Result<Self, ArtifactFault> {

@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use cantrip::canon::json::{self, canonical};
 use cantrip::canon::{PredictId, Redactor, RunId, Timestamp, bytes_hash};
-use cantrip::loom::{AnyLoom, Contracts, Error, Journal, PageRequest, Step, StepId};
-use cantrip::loom::{AppendOutcome, Event, RecordDraft};
+use cantrip::loom::{AnyLoom, AppendOutcome, Contracts, Error, Event, Journal, PageRequest, RecordDraft, Step, StepId};
 use cantrip::reply::{Refusal, codes};
 use cantrip::store_refusal;
 use cantrip_contract::{ContractRow, TraceMove, TraceRow, TraceState, TraceStorage};
@@ -70,12 +69,6 @@ impl TraceArchive {
     /// this build supports them.
     pub fn at(base: &str) -> Result<Self, BaseFault> {
         Ok(Self { base: Some(Base::parse(base)?), ..Self::default() })
-    }
-
-    /// Sets the redactor for traces.
-    #[must_use]
-    pub fn with_redactor(self, redactor: Redactor) -> Self {
-        Self { redactor, ..self }
     }
 
     /// Sets the time for which new traces are kept.

@@ -230,13 +230,7 @@ impl State {
     fn write(&mut self, step: Step, run: RunId, told: Vec<RecordDraft>) -> Result<Seq, Error> {
         let before = self.log.len();
         let epoch = step.epoch();
-        let copied = match &step.target {
-            StepTarget::Import { .. } => true,
-            StepTarget::OpenRun { .. }
-            | StepTarget::OwnedRun(_)
-            | StepTarget::Annotation(_)
-            | StepTarget::OutsideRuns => false,
-        };
+        let copied = matches!(step.target, StepTarget::Import { .. });
         let count = step.records.len() + told.len();
         let mut seq = Seq::new(self.runs.get(&run).map_or(0, |log| log.places.len() as u64));
         for (at, draft) in step.records.into_iter().chain(told).enumerate() {

@@ -139,18 +139,10 @@ pub struct Step {
 }
 
 impl Step {
-    fn at(id: StepId, place: StepTarget) -> Self {
+    fn at(id: StepId, target: StepTarget) -> Self {
         let (records, money, if_refused, bodies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-        Self {
-            id,
-            target: place,
-            records,
-            money,
-            contract: Vec::new(),
-            if_refused,
-            contract_if_refused: Vec::new(),
-            bodies,
-        }
+        let (contract, contract_if_refused) = (Vec::new(), Vec::new());
+        Self { id, target, records, money, contract, if_refused, contract_if_refused, bodies }
     }
 
     /// Makes the first step of a run. Its first record is made by [`RecordDraft::opening`].
@@ -249,6 +241,7 @@ impl Step {
     /// Returns an error if the step is invalid whatever the store holds. Every store checks this first.
     pub fn validation_error(&self) -> Option<Error> {
         let refused = |fault| Some(Error::InvalidStep { run: self.run(), fault });
+        let refused_if = |wrong: bool, fault| if wrong { refused(fault) } else { None };
         // A decision that is only noted moves no money: a run that policy refused has one and never had an owner.
         let moves = self.money.iter().any(|operation| !matches!(operation, Operation::Note(_)));
         let unowned = matches!(self.target, StepTarget::OpenRun { lease: None, .. }) && moves;
@@ -294,35 +287,24 @@ impl Step {
                 }
             }
             StepTarget::OwnedRun(_) => {
-                if opens(&self.records) || opens(&self.if_refused) {
-                    refused("the run is open already")
-                } else {
-                    None
-                }
+                refused_if(opens(&self.records) || opens(&self.if_refused), "the run is open already")
             }
             StepTarget::Annotation(_) => {
                 let annotates = |draft: &RecordDraft| draft.kind.annotates() && draft.opening.is_none();
-                if records().all(annotates) && rows().all(ContractRow::is_annotation) {
-                    None
-                } else {
-                    refused("only annotations are written without a lease")
-                }
+                let annotation = records().all(annotates) && rows().all(ContractRow::is_annotation);
+                refused_if(!annotation, "only annotations are written without a lease")
             }
             StepTarget::OutsideRuns => {
                 let placed = self.money.iter().all(Operation::is_of_authorization);
-                if !placed || records().next().is_some() || !self.bodies.is_empty() {
-                    refused("outside every run only authorizations and contracts change")
-                } else {
-                    None
-                }
+                let wrong = !placed || records().next().is_some() || !self.bodies.is_empty();
+                refused_if(wrong, "outside every run only authorizations and contracts change")
             }
             StepTarget::Import { after, .. } => {
                 if !self.money.is_empty() || !self.contract.is_empty() {
                     refused("copies move no money and make no contracts")
-                } else if opens(&self.records) != (*after == Seq::START) {
-                    refused("a copied run begins with the record that opened it")
                 } else {
-                    None
+                    let wrong = opens(&self.records) != (*after == Seq::START);
+                    refused_if(wrong, "a copied run begins with the record that opened it")
                 }
             }
         }
@@ -375,14 +357,9 @@ impl Step {
         }
         let annotates = self.annotates();
         if tree.has_ended(run) == Some(true) && !annotates {
-            return match self.target {
-                // An imported summon ends with its first record, and more records follow.
-                StepTarget::Import { .. } => Ok(None),
-                StepTarget::OpenRun { .. }
-                | StepTarget::OwnedRun(_)
-                | StepTarget::Annotation(_)
-                | StepTarget::OutsideRuns => conflict(Conflict::RunEnded { run }),
-            };
+            // An imported summon ends with its first record, and more records follow.
+            let imported = matches!(self.target, StepTarget::Import { .. });
+            return if imported { Ok(None) } else { conflict(Conflict::RunEnded { run }) };
         }
         match self.required_entity(tree).and_then(|entity| tree.live_run_by_entity(entity).map(|run| (entity, run))) {
             Some((entity, holder)) => conflict(Conflict::EntityBusy { entity, run: holder }),

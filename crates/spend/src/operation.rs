@@ -268,33 +268,13 @@ impl Operation {
 
     /// Returns true if the operation belongs outside every run.
     pub fn is_of_authorization(&self) -> bool {
-        match self {
-            Self::Authorize(_) | Self::Revise(_) | Self::Revoke(_) => true,
-            Self::Reserve(_)
-            | Self::Move { .. }
-            | Self::SetCap(_)
-            | Self::Note(_)
-            | Self::AskApproval(_)
-            | Self::DecideApproval(_) => false,
-        }
+        matches!(self, Self::Authorize(_) | Self::Revise(_) | Self::Revoke(_))
     }
 
     /// Returns true if a caller without the run's lease may request it: the findings and decisions of a person, and the
     /// marks of recovery.
     pub fn is_annotation(&self) -> bool {
-        match self {
-            Self::DecideApproval(_) => true,
-            Self::Move { to, .. } => match to {
-                Transition::Reconcile(_) | Transition::MarkReconcileRequired { .. } => true,
-                Transition::Commit { .. } | Transition::Release | Transition::Adopt => false,
-            },
-            Self::Reserve(_)
-            | Self::SetCap(_)
-            | Self::Note(_)
-            | Self::AskApproval(_)
-            | Self::Authorize(_)
-            | Self::Revise(_)
-            | Self::Revoke(_) => false,
-        }
+        use Transition::{MarkReconcileRequired, Reconcile};
+        matches!(self, Self::DecideApproval(_) | Self::Move { to: Reconcile(_) | MarkReconcileRequired { .. }, .. })
     }
 }

@@ -142,16 +142,9 @@ impl Processor {
         match ending(&event.payload) {
             Some(ending) => self.end(&event.turn_id, ending, Some(event.timestamp), now, out),
             None => {
-                if let Some(Slot::Open(turn)) = self.turns.get_mut(&event.turn_id) {
-                    let mut work = EventContext {
-                        options: &self.options,
-                        deadlines: &mut self.deadlines,
-                        dropped: &mut self.dropped,
-                        order: &mut self.order,
-                        now,
-                        out,
-                    };
-                    turn.apply(event, &mut work);
+                let Self { options, turns, deadlines, dropped, order, .. } = self;
+                if let Some(Slot::Open(turn)) = turns.get_mut(&event.turn_id) {
+                    turn.apply(event, &mut EventContext { options, deadlines, dropped, order, now, out });
                 }
             }
         }
@@ -165,17 +158,10 @@ impl Processor {
 
     /// Fires the timers that are due.
     pub fn tick(&mut self, now: Now, out: &mut Vec<Emission>) {
-        while let Some((turn_id, item_id)) = self.deadlines.pop_due(now.monotonic) {
-            if let Some(Slot::Open(turn)) = self.turns.get_mut(&turn_id) {
-                let mut work = EventContext {
-                    options: &self.options,
-                    deadlines: &mut self.deadlines,
-                    dropped: &mut self.dropped,
-                    order: &mut self.order,
-                    now,
-                    out,
-                };
-                turn.timer_fired(&item_id, &mut work);
+        let Self { options, turns, deadlines, dropped, order, .. } = self;
+        while let Some((turn_id, item_id)) = deadlines.pop_due(now.monotonic) {
+            if let Some(Slot::Open(turn)) = turns.get_mut(&turn_id) {
+                turn.timer_fired(&item_id, &mut EventContext { options, deadlines, dropped, order, now, out });
             }
         }
     }

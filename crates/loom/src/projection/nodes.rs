@@ -154,10 +154,7 @@ impl RunPart {
     }
 
     pub(super) fn has_ended(&self) -> bool {
-        match self.phase {
-            Phase::Live | Phase::Failed => false,
-            Phase::Ended(_) => true,
-        }
+        matches!(self.phase, Phase::Ended(_))
     }
 
     pub(super) fn has_failed(&self) -> bool {

@@ -58,15 +58,8 @@ impl Turn {
             work.dropped.duplicate_call += 1;
             return;
         }
-        let call = Call {
-            item_id: item_id.clone(),
-            name: name.clone(),
-            arguments: Arguments::default(),
-            parent_item_id: parent_item_id.cloned(),
-            state: State::Pending,
-            order: work.order.next(),
-            source: at,
-        };
+        let mut call = Call::new(item_id, name, Arguments::default(), at, work);
+        call.parent_item_id = parent_item_id.cloned();
         self.announce(call_id, call, at, work);
     }
 
@@ -78,15 +71,7 @@ impl Turn {
         work: &mut EventContext<'_>,
     ) {
         let Some(call) = self.calls.get_mut(&done.call_id) else {
-            let call = Call {
-                item_id: item_id.clone(),
-                name: done.name.clone(),
-                arguments: done.arguments.clone(),
-                parent_item_id: None,
-                state: State::Pending,
-                order: work.order.next(),
-                source: at,
-            };
+            let call = Call::new(item_id, &done.name, done.arguments.clone(), at, work);
             self.announce(&done.call_id, call, at, work);
             return;
         };
@@ -200,6 +185,18 @@ impl Turn {
 }
 
 impl Call {
+    fn new(item: &ItemId, name: &Name, arguments: Arguments, at: SourceTimestamp, work: &mut EventContext<'_>) -> Self {
+        Self {
+            item_id: item.clone(),
+            name: name.clone(),
+            arguments,
+            parent_item_id: None,
+            state: State::Pending,
+            order: work.order.next(),
+            source: at,
+        }
+    }
+
     pub(super) fn is_pending(&self) -> bool {
         matches!(self.state, State::Pending)
     }
