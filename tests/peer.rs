@@ -1,4 +1,4 @@
-//! What the tests talk to that is not ours: servers, libraries and documents.
+//! Finds the peers of the tests: servers, libraries and documents that are not ours.
 //!
 //! `./test.sh` installs them and names each in an environment variable. A test that finds its peer absent fails, because
 //! a check that was skipped looks like one that passed. Whoever wants to run the tests without one says so:

@@ -108,8 +108,11 @@ impl House {
                 assert_eq!(answer, *wanted, "{spell}");
             }
             Ending::Stopped => {
-                assert_eq!((cast.status.code(), said.as_str()), (Some(1), ""), "{spell}: {cast:?}");
-                assert!(String::from_utf8_lossy(&cast.stderr).contains("loop_detected"), "{spell}: {cast:?}");
+                assert_eq!((cast.status.code(), said.as_str()), (Some(3), ""), "{spell}: {cast:?}");
+                assert!(
+                    String::from_utf8_lossy(&cast.stderr).contains(codes::LOOP_DETECTED.as_str()),
+                    "{spell}: {cast:?}"
+                );
             }
         }
         let tree = self.envelope(&["loom", "tree"], codes::READ.any());

@@ -173,8 +173,8 @@ impl Service {
             let Some(first) = findings.differences.first() else {
                 return Ok(codes::verified("spend", findings.entries).value(findings));
             };
-            let (what, stored, reckoned) = (&first.what, first.stored, first.reckoned);
-            let detail = format!("{what} is stored as {stored}, but the recomputed value is {reckoned}");
+            let (what, stored, recomputed) = (&first.what, first.stored, first.reckoned);
+            let detail = format!("{what} is stored as {stored}, but the recomputed value is {recomputed}");
             let broken = codes::ledger_broken(first.authorization.clone(), detail);
             Err(broken.data(json!({"differences": findings.differences, "count": findings.count})).into())
         })
