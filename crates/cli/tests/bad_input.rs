@@ -190,6 +190,15 @@ fn arguments_that_cannot_be_read_are_answered_with_the_envelope_where_it_is_aske
             assert_eq!(both["data"]["hint"].as_str().map(|hint| hint.ends_with("--help")), Some(true), "{both}");
         }
     }
+    // A command of a group is suggested by its whole name.
+    for (word, suggested) in [("resume", "run resume"), ("fork", "loom fork"), ("approve", "run approve")] {
+        let envelope = folder.envelope(&[word], codes::CONFIG_INVALID.any());
+        assert_eq!(envelope["data"]["hint"], format!("cantrip {suggested} --help"), "{envelope}");
+        let output = folder.run(&[word, "run_06cyf9"]);
+        assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""));
+        tells(stderr(&output), &[&format!("'{suggested}'")]);
+        assert!(!stderr(&output).contains("serve") && !stderr(&output).contains("worker"), "{output:?}");
+    }
     assert!(!folder.path().join(".cantrip").exists(), "nothing was cast");
     // People get the same text as before, and so does a request for help.
     let output = folder.run(&["cast", "x", "y", "--frobnicate"]);

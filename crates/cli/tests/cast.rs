@@ -293,6 +293,40 @@ fn a_spell_is_found_by_its_name_here_and_among_the_users_own() {
 }
 
 #[test]
+fn a_spell_is_found_by_its_name_beside_it_as_a_server_finds_it() {
+    let folder = Folder::new();
+    folder.envelope(&["new", "shop"], codes::CREATED.any());
+    let output = folder.run(&["cast", "shop", "say hello", "--quiet"], None);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), "hello from shop\n"), "{output:?}");
+    let summoned = folder.run(&["summon", "shop", "--quiet"], Some("say hello"));
+    assert_eq!((summoned.status.code(), stdout(&summoned)), (Some(0), "hello from shop\n"), "{summoned:?}");
+    // The name that a spell declares is enough, whatever its file is called.
+    fs::rename(folder.path().join("shop.toml"), folder.path().join("till.toml")).expect("a file can be renamed");
+    let output = folder.run(&["cast", "shop", "say hello", "--quiet"], None);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), "hello from shop\n"), "{output:?}");
+    // The one word is the spell, so the intent is missing, and the hint says where it belongs.
+    let refused = folder.envelope(&["cast", "till"], codes::CONTRACT_INVALID.any());
+    assert_eq!(refused["data"]["hint"], "cantrip cast till INTENT");
+}
+
+#[test]
+fn a_spell_that_is_found_nowhere_is_answered_with_the_places_that_were_searched() {
+    let folder = Folder::new();
+    let refused = folder.envelope(&["cast", "shop", "sell"], codes::NOT_FOUND.any());
+    let own = folder.path().join(".config/cantrip/spells/shop.toml");
+    let own = own.to_str().expect("UTF-8");
+    assert_eq!(refused["data"]["looked"], json!(["shop", "shop.toml", "spells/shop.toml", own]));
+    let output = folder.run(&["cast", "shop", "sell"], None);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(2), ""), "{output:?}");
+    for says in ["spell shop not found", "looked for shop.toml\n", "looked for spells/shop.toml\n", own] {
+        assert!(stderr(&output).contains(says), "{says}: {}", stderr(&output));
+    }
+    // A path is looked for as it is.
+    let refused = folder.envelope(&["cast", "away/shop.toml", "sell"], codes::NOT_FOUND.any());
+    assert_eq!(refused["data"]["looked"], json!(["away/shop.toml"]));
+}
+
+#[test]
 fn the_built_in_spell_looks_around_where_it_is_cast_and_is_found_again() {
     let folder = Folder::new();
     folder.write("notes.txt", "a line to be found");

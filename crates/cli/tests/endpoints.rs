@@ -158,7 +158,7 @@ fn an_endpoint_is_named_wherever_a_crystal_is() {
     seen(&["cast", "asks.toml", "look", "--quiet"], &[]);
     assert!(server.posted().iter().any(|asked| asked.body["model"] == "child"));
     // An unknown name gets the list of known ones.
-    let output = run(&folder, &["cast", "look", "--crystal", "mien/m", "--json"], &key);
+    let output = run(&folder, &["cast", "look around", "--crystal", "mien/m", "--json"], &key);
     let told = envelope(&output);
     assert_envelope(&told, codes::CONFIG_INVALID.any());
     let message = told["message"].as_str().expect("a text");

@@ -72,7 +72,7 @@ impl Present {
     }
 }
 
-/// Renders a refusal: message, issues, choices, hint, code.
+/// Renders a refusal: message, issues, the places that were searched, choices, hint, code.
 fn refusal(envelope: &Envelope) -> String {
     let style = colour(envelope.reply_type());
     let word = envelope.status();
@@ -85,6 +85,10 @@ fn refusal(envelope: &Envelope) -> String {
         let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
         let key = told("key").filter(|key| !key.is_empty()).map(|key| format!("{key}: ")).unwrap_or_default();
         text.push_str(&format!("    also {key}{line}{}\n", told("rule").unwrap_or_default()));
+    }
+    let looked = envelope.data().get("looked").and_then(Value::as_array).into_iter().flatten();
+    for place in looked.filter_map(Value::as_str) {
+        text.push_str(&format!("    looked for {}\n", strip_control(place)));
     }
     let choices: Vec<_> = envelope.data().get("choices").and_then(Value::as_array).into_iter().flatten().collect();
     let told = |choice: &Value, key: &str| strip_control(choice.get(key).and_then(Value::as_str).unwrap_or_default());

@@ -85,29 +85,31 @@ pub(crate) fn parse_crystal(name: &str) -> Result<ModelName, Refusal> {
     name.parse().map_err(|fault: NameFault| codes::config_invalid("--crystal", name, fault.to_string()).into())
 }
 
-/// Finds a spell by its file, or by its name in `./spells`, then in the user's own folder.
+/// Finds a spell by its file, or by its name: in the current folder, in `./spells`, then in the user's own folder. A
+/// file of that name comes before a spell that only declares the name, as a server would find it.
 pub(crate) fn find(named: &str) -> Result<PathBuf, Refusal> {
-    let beside = Path::new(named);
-    if beside.is_file() {
-        return Ok(beside.to_owned());
+    let ending = Path::new(named).extension();
+    let is_name = !named.contains(|char: char| char.is_whitespace() || std::path::is_separator(char))
+        && ending.is_none_or(|ending| ending != "toml")
+        && !named.is_empty();
+    let mut looked = vec![PathBuf::from(named)];
+    if is_name {
+        let folders = std::iter::once(PathBuf::new()).chain(folders_of(Path::new("")));
+        looked.extend(folders.map(|folder| folder.join(format!("{named}.toml"))));
     }
-    if !named.contains(std::path::is_separator) {
-        let found =
-            folders().into_iter().map(|folder| folder.join(format!("{named}.toml"))).find(|file| file.is_file());
-        if let Some(found) = found {
-            return Ok(found);
-        }
+    if let Some(found) = looked.iter().find(|file| file.is_file()) {
+        return Ok(found.clone());
     }
-    let is_name = beside.extension().is_none() && !named.contains(char::is_whitespace) && !named.is_empty();
-    let hint = if is_name { format!("cantrip new {named}") } else { "cantrip new hello".to_owned() };
-    Err(codes::not_found("spell", named).data(json!({ "hint": hint })).into())
+    if is_name && let Some((found, _)) = around().into_iter().find(|(_, spell)| spell.name == named) {
+        return Ok(found);
+    }
+    let new = if is_name && ending.is_none() { named } else { "hello" };
+    let hint = format!("cantrip new {new}");
+    let looked: Vec<String> = looked.iter().map(|file| file.display().to_string()).collect();
+    Err(codes::not_found("spell", named).data(json!({ "hint": hint, "looked": looked })).into())
 }
 
-/// Returns the folders in which spells are looked up by name.
-fn folders() -> Vec<PathBuf> {
-    folders_of(Path::new(""))
-}
-
+/// Returns the folders in which spells are looked up by name, besides the current one.
 fn folders_of(here: &Path) -> Vec<PathBuf> {
     let own = config::own_folder().map(|own| own.join("spells"));
     [Some(here.join("spells")), own].into_iter().flatten().collect()

@@ -16,11 +16,30 @@ use cantrip_terminal::present::Present;
 /// Parses the arguments of this process.
 pub(crate) fn parse<P: Parser>() -> Result<P, clap::Error> {
     let mut command = P::command();
-    let mut matches = command.try_get_matches_from_mut(std::env::args_os())?;
+    let matches = command.try_get_matches_from_mut(std::env::args_os());
+    let mut matches = matches.map_err(|error| suggest_grouped(error, &command))?;
     if let Some(conflict) = second_output_form(&mut command, &matches) {
         return Err(conflict);
     }
     P::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
+}
+
+/// Replaces the suggestion for an unknown command by the commands of that name in the groups, as `run resume` for
+/// `resume`. The argument parser only compares the names of one level, and suggests one that is spelt a little alike.
+fn suggest_grouped(mut error: clap::Error, command: &clap::Command) -> clap::Error {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return error };
+    let groups = command.get_subcommands().filter(|group| group.find_subcommand(word).is_some());
+    let grouped: Vec<String> = groups.map(|group| format!("{} {word}", group.get_name())).collect();
+    if !grouped.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(grouped));
+    }
+    error
+}
+
+/// Returns the first command that is suggested for an unknown one, if it is in a group.
+fn grouped_suggestion(error: &clap::Error) -> Option<&str> {
+    let Some(ContextValue::Strings(suggested)) = error.get(ContextKind::SuggestedSubcommand) else { return None };
+    suggested.first().map(String::as_str).filter(|first| first.contains(' '))
 }
 
 /// Returns an error if `--json` before a command meets an option after it that excludes `--json`. The argument parser
@@ -84,7 +103,11 @@ fn invalid(error: &clap::Error) -> ReplyDraft<Invalid> {
     } else {
         command.clone()
     };
-    let data = json!({"usage": usage, "hint": format!("{command} --help")});
+    let hint = match grouped_suggestion(error) {
+        Some(suggested) => format!("cantrip {suggested} --help"),
+        None => format!("{command} --help"),
+    };
+    let data = json!({"usage": usage, "hint": hint});
     codes::config_invalid("command line", argument, rule).data(data)
 }
 

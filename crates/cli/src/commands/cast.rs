@@ -11,7 +11,7 @@ use cantrip::{Cancel, Cantrip, CastReply};
 use cantrip_reply::{Call, ExitStatus, Guard, Refusal, codes};
 use cantrip_service::{CastRequest, Service};
 use cantrip_spell::Spell;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::args::input_files;
 use crate::args::spells::{self, Source};
@@ -20,7 +20,7 @@ use crate::origin;
 use crate::runtime::runtime;
 use cantrip_settings::{choice, current_folder};
 use cantrip_terminal::approve::{can_prompt, follow_cast};
-use cantrip_terminal::present::{Present, answer_of_entity};
+use cantrip_terminal::present::{Present, answer_of_entity, quoted};
 use cantrip_terminal::watch::{CastSummary, OutputMode, Viewer};
 
 /// Cast a spell: run an agent on an intent (a task) and wait for the answer.
@@ -32,8 +32,8 @@ use cantrip_terminal::watch::{CastSummary, OutputMode, Viewer};
                         cat log | cantrip cast analyst 'what broke?'\n  \
                         echo 'what broke?' | cantrip cast analyst - --context log\n  cantrip cast analyst --dry-run")]
 pub(crate) struct Cast {
-    /// The spell (a file, or a name in ./spells), then the intent. With the intent alone, the built-in spell is cast. -
-    /// reads the intent from standard input.
+    /// The spell (a file, or the name of one in this folder or in ./spells), then the intent. With the intent alone,
+    /// the built-in spell is cast. - reads the intent from standard input.
     #[arg(required = true, num_args = 1..=2, value_names = ["SPELL", "INTENT"])]
     words: Vec<String>,
 
@@ -131,7 +131,10 @@ impl Cast {
     async fn spell(&self) -> Result<(Source, String), Refusal> {
         match self.words.as_slice() {
             [named, intent] => Ok((Source::File(spells::find(named)?), intent.clone())),
-            [word] if spells::find(word).is_ok() => Err(codes::contract_invalid("intent is required").into()),
+            [word] if spells::find(word).is_ok() => {
+                let hint = format!("cantrip cast {} INTENT", quoted(word));
+                Err(codes::contract_invalid("intent is required").data(json!({ "hint": hint })).into())
+            }
             [intent] => Ok((self.built_in().await?, intent.clone())),
             [] | [_, _, _, ..] => Err(codes::contract_invalid("intent is required").into()),
         }

@@ -39,7 +39,7 @@ use cantrip_terminal::watch::{OutputMode, Viewer};
 #[command(after_help = "Examples:\n  cantrip summon analyst.toml --context rows.csv\n  cantrip summon ent_06cyf9\n  \
                         cantrip summon\n  printf 'add 2\\nadd 3\\n' | cantrip summon counter --quiet")]
 pub(crate) struct Summon {
-    /// A spell (a file, or a name in ./spells), or an entity.
+    /// A spell (a file, or the name of one in this folder or in ./spells), or an entity.
     #[arg(value_name = "SPELL|ENTITY")]
     who: Option<String>,
 
