@@ -23,6 +23,7 @@ mod first_hour;
 mod fork;
 mod hands;
 mod known_secrets;
+mod load_faults;
 mod loom;
 mod mcp;
 mod mcp_suite;

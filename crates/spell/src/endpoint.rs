@@ -64,6 +64,9 @@ impl EndpointSpell {
         if let Some(timeout) = self.timeout {
             made = made.time_max(timeout);
         }
+        if let Some(blocked) = made.blocked_host() {
+            return Err(("url", blocked.to_string()));
+        }
         Ok(made.gate())
     }
 

@@ -1,13 +1,13 @@
 //! The gates of a spell: the keys of each gate, and the gate that is built from them.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cantrip_circle::gate::builtin::{self, Command, Fetch, OnError, Root};
+use cantrip_circle::ward::ResourceAccess;
 use cantrip_circle::{AnyGate, DelegationGrants, Label, MediumKind, Wards};
 use cantrip_crystal::tree::{Node, NodeValue};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::endpoint::{self, EndpointSpell};
 use crate::server::{self, ServerSpell};
@@ -392,7 +392,9 @@ impl Spell {
             GateKind::Command { command, environment, timeout, output, fails } => {
                 let description = gate.description.clone().unwrap_or_else(|| format!("Runs {}.", gate.name));
                 let (program, arguments) = command.split_first().ok_or_else(|| gate.fault("command", "it is empty"))?;
-                let mut made = Command::new(&gate.name, description, self.program(program))
+                let program =
+                    self.startable_program(program, environment).map_err(|rule| gate.fault("command", rule))?;
+                let mut made = Command::new(&gate.name, description, program)
                     .arguments(arguments)
                     .folder(&self.folder)
                     .on_error(if *fails { OnError::Fail } else { OnError::Report });
@@ -409,7 +411,10 @@ impl Spell {
                 made.gate()
             }
             GateKind::Endpoint(endpoint) => {
-                endpoint.gate(&gate.name, gate.description.as_deref()).map_err(|(key, rule)| gate.fault(key, rule))?
+                let made = endpoint.gate(&gate.name, gate.description.as_deref());
+                let made = made.map_err(|(key, rule)| gate.fault(key, rule))?;
+                self.check_host(gate, &made)?;
+                made
             }
             GateKind::Server(server) => return Ok((self.tools(gate, server)?, delegates)),
             GateKind::Shell(shell) => shell.gate(&self.folder, self.spell_files()).map_err(Fault::Refused)?,
@@ -450,9 +455,18 @@ impl Spell {
         Ok(if read_only { root.read_only() } else { root })
     }
 
-    /// Returns the path of a program. A name with a folder in it is relative to the spell; a bare name is searched in
-    /// `PATH`.
-    pub(super) fn program(&self, program: &str) -> PathBuf {
-        if Path::new(program).components().count() > 1 { self.folder.join(program) } else { PathBuf::from(program) }
+    /// Returns a fault if a ward of the spell refuses every request of an endpoint because of its host.
+    fn check_host(&self, gate: &GateSpell, endpoint: &AnyGate) -> Result<(), Fault> {
+        // Wards that cannot be parsed were reported when the spell was read.
+        let Ok(wards) = Wards::parse(&self.wards) else { return Ok(()) };
+        for access in endpoint.resource_accesses(&Map::new()) {
+            if let ResourceAccess::Host { host, port } = access
+                && !wards.restrict.allows_host(&host, port)
+            {
+                let rule = format!("the ward restrict refuses {host}; add it to restrict.hosts, as in [\"{host}\"]");
+                return Err(gate.fault("url", rule));
+            }
+        }
+        Ok(())
     }
 }

@@ -19,6 +19,7 @@ mod endpoint;
 mod gates;
 pub mod limits;
 mod new_spell;
+mod programs;
 mod protected_files;
 mod read;
 mod schema;

@@ -238,6 +238,12 @@ fn paths_begin_at_the_spells_folder_and_not_where_it_is_cast() {
         ("spells/data/a.txt", "text"),
         ("spells/check.sh", "#!/bin/sh\n"),
     ]);
+    let program = files.path().join("spells/check.sh");
+    let told = |spell: Spell| message(spell.build(&surroundings()).expect_err("refused"), codes::CONFIG_INVALID.any());
+    let not_executable = told(Spell::open(&files.path().join("spells/a.toml")).expect("sound"));
+    let expected = "gates.check.command: line 8: ./check.sh: the file is not executable; chmod +x makes it so";
+    assert!(not_executable.contains(expected), "{not_executable}");
+    fs::set_permissions(&program, std::os::unix::fs::PermissionsExt::from_mode(0o755)).expect("it is ours");
     let open = || Spell::open(&files.path().join("spells/a.toml")).expect("sound");
     let cantrip = open().build(&surroundings()).expect("sound");
     assert_eq!(cantrip.call().prompt(), Some("You look.\n\nBe brief."));
@@ -253,13 +259,14 @@ fn paths_begin_at_the_spells_folder_and_not_where_it_is_cast() {
         ("spells/scripts/s.yaml", "crystal"),
         ("spells/answer.json", "answer_schema"),
         ("spells/check.json", "gates.check.parameters"),
+        ("spells/check.sh", "gates.check.command: line 8: ./check.sh: no such file"),
     ] {
         let path = files.path().join(missing);
-        let kept = fs::read(&path).expect("there");
-        fs::remove_file(&path).expect("removed");
-        let told = message(open().build(&surroundings()).expect_err("missing"), codes::CONFIG_INVALID.any());
+        let away = files.path().join("away");
+        fs::rename(&path, &away).expect("moved");
+        let told = told(open());
         assert!(told.contains(key) && !told.contains(&*files.path().to_string_lossy()), "{told}");
-        fs::write(&path, kept).expect("back");
+        fs::rename(&away, &path).expect("back");
     }
     fs::remove_dir_all(files.path().join("spells/data")).expect("removed");
     let told = message(open().build(&surroundings()).expect_err("no root"), codes::CONFIG_INVALID.any());
@@ -269,7 +276,7 @@ fn paths_begin_at_the_spells_folder_and_not_where_it_is_cast() {
 #[test]
 fn labels_descriptions_and_hidden_results_are_the_spells_to_say() {
     let files = folder(&[("s.yaml", SCRIPT)]);
-    let text = "crystal = 'scripted/s.yaml'\n[gates.weather]\ncommand = 'weather'\nlabels = ['untrusted_content']\n\
+    let text = "crystal = 'scripted/s.yaml'\n[gates.weather]\ncommand = 'sh'\nlabels = ['untrusted_content']\n\
                 ephemeral = true\ntimeout = '2s'\noutput = '64KiB'\non_error = 'error'\nenvironment = { LANG = 'C' }\n";
     let spell = Spell::read(text, "a.toml", files.path()).expect("sound");
     let cantrip = spell.build(&surroundings()).expect("sound");

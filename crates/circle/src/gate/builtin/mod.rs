@@ -17,7 +17,7 @@ pub use command::{Command, KEY_VARIABLE, OnError};
 pub use context::context;
 pub use done::done;
 pub use echo::echo;
-pub use fetch::{Endpoint, EndpointFault, Fetch, Resolver, SystemResolver};
+pub use fetch::{BlockedHost, Endpoint, EndpointFault, Fetch, Resolver, SystemResolver};
 pub use files::{
     FileState, Root, RootFault, edit, fold_case, is_hidden, list, protection_reason, read, resulting_content, search,
     target_path, write,

@@ -47,12 +47,21 @@ pub struct ProcessOutput {
 /// The reason why a run has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum RunFault {
-    #[error("it cannot be started: {0}")]
+    #[error("it cannot be started: {}", start_problem(*.0))]
     Unstartable(io::ErrorKind),
     #[error("it was lost: {0}")]
     Lost(io::ErrorKind),
     #[error("it printed more than {0} bytes")]
     Flooded(usize),
+}
+
+/// Returns the reason why a program did not start. The operating system calls a missing file an "entity", which has
+/// another meaning here.
+fn start_problem(kind: io::ErrorKind) -> String {
+    if kind == io::ErrorKind::NotFound {
+        return "there is no such file, or the interpreter in its first line is missing".to_owned();
+    }
+    kind.to_string()
 }
 
 impl Process {

@@ -4,6 +4,7 @@
 //! in the path or the query of the address and cannot leave it: the host is fixed, and the value is percent-encoded.
 //! The rules of `fetch` decide which addresses may be reached, redirects included.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use cantrip_canon::json as canon_json;
@@ -13,10 +14,11 @@ use reqwest::{Method, Url};
 use serde_json::{Map, Value};
 
 use super::super::OnError;
+use super::address::{self, BlockedAddress};
 use super::{Fetch, Hop, Resolver};
 use crate::Label;
 use crate::gate::{AnyGate, Call, Gate, GateSpec, Purity, UnknownCharge};
-use crate::ward::ResourceAccess;
+use crate::ward::{ResourceAccess, host_fits};
 
 /// The header that carries the idempotency key of a call: the same whenever the call is repeated.
 const KEY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
@@ -46,6 +48,15 @@ pub enum EndpointFault {
     Place,
     #[error("the header {0} cannot be sent")]
     Header(String),
+}
+
+/// The host of an endpoint whose requests are all refused, whatever the host answers.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum BlockedHost {
+    #[error("{0} is a private address, which is refused; allow it with allow_hosts = [\"{0}\"]")]
+    Private(String),
+    #[error("{0} is a metadata service, which returns the credentials of this machine, and is refused")]
+    Metadata(String),
 }
 
 impl Endpoint {
@@ -112,6 +123,22 @@ impl Endpoint {
     pub fn resolver(mut self, resolver: impl Resolver) -> Self {
         self.fetch = self.fetch.resolver(resolver);
         self
+    }
+
+    /// Returns the host if every request would be refused because of its name or its address. A name that has to be
+    /// resolved is checked at each request.
+    pub fn blocked_host(&self) -> Option<BlockedHost> {
+        let Template { host, port, .. } = &self.template;
+        if self.fetch.allow_hosts.iter().any(|pattern| host_fits(pattern, host, *port)) {
+            return None;
+        }
+        let literal = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>().ok();
+        let blocked = address::blocked_host(host).or_else(|| literal.and_then(address::blocked_address))?;
+        let host = port.map_or_else(|| host.clone(), |port| format!("{host}:{port}"));
+        Some(match blocked {
+            BlockedAddress::Private => BlockedHost::Private(host),
+            BlockedAddress::Metadata => BlockedHost::Metadata(host),
+        })
     }
 
     pub fn gate(mut self) -> AnyGate {

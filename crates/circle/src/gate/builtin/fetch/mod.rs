@@ -28,7 +28,7 @@ use crate::limits::{
 use crate::medium::BoxFuture;
 use crate::ward::{ResourceAccess, Restriction, host_fits};
 
-pub use endpoint::{Endpoint, EndpointFault};
+pub use endpoint::{BlockedHost, Endpoint, EndpointFault};
 
 /// Resolves a host name to its addresses.
 pub trait Resolver: Send + Sync + 'static {
