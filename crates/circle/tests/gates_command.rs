@@ -88,10 +88,23 @@ async fn an_error_object_is_the_entitys_to_mend_unless_the_spell_says_otherwise(
 }
 
 #[tokio::test]
-async fn a_program_that_dies_or_talks_nonsense_has_failed() {
-    let died = run(shell("echo complaint >&2; exit 3"), json!({})).await;
-    assert_code(&died, codes::GATE_FAILED);
-    assert!(died.data()["detail"].as_str().expect("a text").contains("complaint"));
+async fn the_status_of_a_program_is_the_entitys_to_act_on_unless_the_spell_says_otherwise() {
+    for (script, detail) in [
+        ("echo complaint >&2; exit 3", "exit status: 3: complaint"),
+        ("echo noise >&2; echo '{\"error\": \"no such city\"}'; exit 3", "exit status: 3: no such city"),
+        ("exit 3", "exit status: 3"),
+    ] {
+        let reported = run(shell(script), json!({})).await;
+        assert_code(&reported, codes::GATE_REPORTED);
+        assert_eq!((&reported.data()["exit_status"], &reported.data()["detail"]), (&json!(3), &json!(detail)));
+        let failed = run(shell(script).on_error(OnError::Fail), json!({})).await;
+        assert_code(&failed, codes::GATE_FAILED);
+        assert_eq!(failed.data()["detail"], detail);
+    }
+}
+
+#[tokio::test]
+async fn a_program_that_is_killed_or_talks_nonsense_has_failed() {
     for script in ["echo not json", "true", "echo '{} {}'", "kill -9 $$", "printf '{\"a\":1,\"a\":2}'"] {
         assert_code(&run(shell(script), json!({})).await, codes::GATE_FAILED);
     }

@@ -28,6 +28,7 @@ mod loom;
 mod mcp;
 mod mcp_suite;
 mod models;
+mod own_gates;
 mod parked;
 mod pointers;
 mod predicting;

@@ -25,7 +25,8 @@ fn planner() -> Folder {
     folder.write(
         "planner.toml",
         "name = \"planner\"\ncrystal = \"scripted/planner.yaml\"\n[call]\ntemperature = 0.5\n[gates.echo]\n\
-         [gates.call_agent]\n[gates.broken]\ncommand = [\"./broken.sh\"]\nlabels = []\n[wards]\nmax_turns = 9\n",
+         [gates.call_agent]\n[gates.broken]\ncommand = [\"./broken.sh\"]\nlabels = []\n\
+         on_error = \"error\"\n[wards]\nmax_turns = 9\n",
     );
     folder.write(
         "planner.yaml",

@@ -212,7 +212,7 @@ registry! {
         "the program of an entity threw an error and did not catch it";
     "WA-EXEC-I-002" Invalid GATE_REPORTED gate_reported(gate, detail) FixAndRetry
         "{gate} reported: {detail}"
-        "an external gate reports that the request was wrong: an MCP tool with `isError`, a command that answers with an error object, an HTTP 4xx; with `on_error = \"error\"` the gate answers MCP-EXEC-E-001 instead";
+        "an external gate reports that the request was wrong: an MCP tool with `isError`, a command that answers with an error object or ends with a status other than 0, an HTTP 4xx; with `on_error = \"error\"` the gate answers MCP-EXEC-E-001 instead";
     "WA-LOG-S-001" Success VERIFIED verified(what, count) -
         "{what} verified, {count} records"
         "a replay of a thread or policy was identical; a loom, receipts or spend were verified";

@@ -284,6 +284,7 @@ fn gate_table(gate: &GateSpell) -> Value {
     let common = table([
         ("labels", gate.labels.as_ref().map_or(Value::Null, |labels| json!(labels))),
         ("ephemeral", if gate.ephemeral { json!(true) } else { Value::Null }),
+        ("idempotent", if gate.idempotent { json!(true) } else { Value::Null }),
         ("settlement", gate.settlement.as_ref().map_or(Value::Null, SettlementSpell::resolved)),
         ("description", json!(gate.description)),
         ("parameters", gate.parameters.as_ref().map_or(Value::Null, inline_or_path)),

@@ -46,6 +46,8 @@ pub struct GateSpell {
     pub kind: GateKind,
     pub labels: Option<Vec<Label>>,
     pub ephemeral: bool,
+    /// True if a call that was running during a crash may be made again, with the same idempotency key.
+    pub idempotent: bool,
     pub description: Option<String>,
     /// A JSON Schema, or the file that contains it.
     pub parameters: Option<InlineOrFile>,
@@ -68,6 +70,7 @@ impl GateSpell {
             kind: GateKind::Plain,
             labels: None,
             ephemeral: false,
+            idempotent: false,
             description: None,
             parameters: None,
             settlement: None,
@@ -140,6 +143,7 @@ pub(super) fn gates(table: &Table<'_>, issues: &mut Issues) -> Vec<GateSpell> {
                 kind,
                 labels: labels(&entry, issues),
                 ephemeral: entry.flag("ephemeral", issues).unwrap_or(false),
+                idempotent: entry.flag("idempotent", issues).unwrap_or(false),
                 description: entry.text("description", "\"Reads a file.\"", issues).map(str::to_owned),
                 parameters: read_inline_or_file(&entry, "parameters", issues),
                 settlement: SettlementSpell::read(&entry, issues),
@@ -178,11 +182,11 @@ fn labels(table: &Table<'_>, issues: &mut Issues) -> Option<Vec<Label>> {
 fn kind(name: &str, table: &Table<'_>, issues: &mut Issues) -> Option<GateKind> {
     let mut known = |own: &[&str]| table.only(&[own, &COMMON].concat(), issues);
     if table.get("command").is_some() {
-        known(&["command", "environment", "timeout", "output", "on_error", "settlement"]);
+        known(&["command", "environment", "timeout", "output", "on_error", "settlement", "idempotent"]);
         return command(table, issues);
     }
     if table.get("url").is_some() {
-        known(&[&endpoint::KEYS[..], &["settlement"]].concat());
+        known(&[&endpoint::KEYS[..], &["settlement", "idempotent"]].concat());
         return EndpointSpell::read(table, issues).map(GateKind::Endpoint);
     }
     if table.get("mcp").is_some() {
@@ -437,6 +441,9 @@ impl Spell {
         }
         if gate.ephemeral {
             made = made.ephemeral(true);
+        }
+        if gate.idempotent {
+            made = made.idempotent();
         }
         if let Some(settlement) = &gate.settlement {
             made = made.with_settlement(settlement.settlement());

@@ -187,10 +187,15 @@ fn settlement() -> Value {
     table
 }
 
+fn idempotent() -> Value {
+    flag("Whether a call that was running during a crash is made again, with the same idempotency key.")
+}
+
 fn command() -> Value {
     gate(
         json!({
             "settlement": settlement(),
+            "idempotent": idempotent(),
             "command": texts("The program and its arguments."),
             "environment": {"type": "object", "additionalProperties": {"type": "string"}},
             "timeout": quantity("The timeout of a call."),
@@ -205,6 +210,7 @@ fn endpoint() -> Value {
     gate(
         json!({
             "settlement": settlement(),
+            "idempotent": idempotent(),
             "url": text("The URL, with placeholders for arguments, as in https://example.com/v1/{city}."),
             "method": text("The HTTP method; by default GET."),
             "headers": {"type": "object", "additionalProperties": {"type": "string"},

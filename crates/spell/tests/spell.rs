@@ -422,6 +422,7 @@ command = ["./check.sh"]
 environment = { LANG = "C" }
 timeout = 3
 output = 1024
+idempotent = true
 labels = ["private_data", "external_comm"]
 description = "Checks."
 parameters = { type = "object" }
@@ -436,6 +437,7 @@ allow_hosts = ["localhost:8080"]
 bytes = "10KiB"
 timeout = "5s"
 on_error = "error"
+idempotent = true
 
 [gates.docs]
 mcp = ["docs-mcp", "--stdio"]

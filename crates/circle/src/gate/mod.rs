@@ -176,6 +176,15 @@ impl AnyGate {
         self
     }
 
+    /// Returns the gate as one whose calls may be repeated with the same key. A gate that promises more keeps its
+    /// promise.
+    #[must_use]
+    pub fn idempotent(mut self) -> Self {
+        let spec = Arc::make_mut(&mut self.spec);
+        spec.purity = spec.purity.max(Purity::Idempotent);
+        self
+    }
+
     /// Returns the gate as one that moves money.
     #[must_use]
     pub fn with_settlement(mut self, settlement: Settlement) -> Self {

@@ -33,6 +33,8 @@ pub enum UnknownCharge {
     NoCorrelation,
     /// The answer had no cost.
     NoCost,
+    /// The gate reported a failure that may have come after the payment.
+    Failed,
 }
 
 impl Settlement {

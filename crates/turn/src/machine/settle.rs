@@ -77,6 +77,7 @@ impl Machine {
             (Some(UnknownCharge::Cut), _, _) => unknown(UnknownOutcome::TimedOut),
             (Some(UnknownCharge::NoCorrelation), _, _) => unknown(UnknownOutcome::MissingProviderCorrelationId),
             (Some(UnknownCharge::NoCost), _, _) => unknown(UnknownOutcome::UsageNotReported),
+            (Some(UnknownCharge::Failed), _, _) => unknown(UnknownOutcome::Failed),
             // There are no exchange rates: a cost in another currency counts as not reported.
             (None, Some(cost), _) if held.is_some_and(|held| held.currency() != cost.currency()) => {
                 unknown(UnknownOutcome::UsageNotReported)

@@ -13,13 +13,13 @@ use tokio::time::timeout;
 
 use super::process::{ExcessOutput, Process, ProcessOutput, RunFault};
 use crate::Label;
-use crate::gate::{AnyGate, Call, Gate, GateSpec, UnknownCharge};
+use crate::gate::{AnyGate, Call, Effects, Gate, GateSpec, UnknownCharge};
 use crate::limits::{COMMAND_ERROR_BYTES, COMMAND_MS, COMMAND_OUTPUT_BYTES_MAX};
 
 /// The variable that holds the idempotency key of a call: the same whenever the call is repeated.
 pub const KEY_VARIABLE: &str = "CANTRIP_IDEMPOTENCY_KEY";
 
-/// The meaning of an error object of a program.
+/// The meaning of an error object of a program, or of an exit status other than 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OnError {
     /// The request was wrong: the entity corrects it.
@@ -128,25 +128,42 @@ impl Command {
         })
     }
 
-    fn answer(&self, output: ProcessOutput) -> Result<ReplyDraft<Success>, Refusal> {
+    fn answer(&self, output: ProcessOutput, effects: &Effects) -> Result<ReplyDraft<Success>, Refusal> {
         if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(self.failure(format!("{}: {}", output.status, said.trim())));
+            return Err(self.exit_refusal(&output, effects));
         }
         let answer = json::read_bytes(&output.stdout)
             .map_err(|fault| self.failure(format!("its answer is not JSON: {fault}")))?;
-        match (answer.get("error"), self.on_error) {
-            (Some(Value::Null) | None, _) => Ok(codes::gate_ok(&self.promises.name).value(answer)),
-            (Some(error), on_error) => {
-                let said = error.as_str().or_else(|| error.get("message").and_then(Value::as_str));
-                let detail = said.map_or_else(|| error.to_string(), str::to_owned);
-                match on_error {
-                    OnError::Report => Err(codes::gate_reported(&self.promises.name, detail).into()),
-                    OnError::Fail => Err(self.failure(detail)),
-                }
-            }
+        match (error_text(&answer), self.on_error) {
+            (None, _) => Ok(codes::gate_ok(&self.promises.name).value(answer)),
+            (Some(detail), OnError::Report) => Err(codes::gate_reported(&self.promises.name, detail).into()),
+            (Some(detail), OnError::Fail) => Err(self.failure(detail)),
         }
     }
+
+    /// Returns the refusal for a program that ended with a status other than 0. By default the entity reads the status
+    /// and the error text, and can act on them. A program that was killed has failed in any case.
+    fn exit_refusal(&self, output: &ProcessOutput, effects: &Effects) -> Refusal {
+        let reported = json::read_bytes(&output.stdout).ok().and_then(|answer| error_text(&answer));
+        let said = reported.unwrap_or_else(|| String::from_utf8_lossy(&output.stderr).trim().to_owned());
+        let detail = if said.is_empty() { output.status.to_string() } else { format!("{}: {said}", output.status) };
+        match (output.status.code(), self.on_error) {
+            (Some(status), OnError::Report) => {
+                // Unlike an error object, a status does not say whether the program failed before or after it paid.
+                effects.record_unknown_charge(UnknownCharge::Failed);
+                let data = serde_json::json!({ "exit_status": status });
+                codes::gate_reported(&self.promises.name, detail).data(data).into()
+            }
+            (Some(_), OnError::Fail) | (None, _) => self.failure(detail),
+        }
+    }
+}
+
+/// Returns the text of an error object; none if the answer is not one.
+fn error_text(answer: &Value) -> Option<String> {
+    let error = answer.get("error").filter(|error| !error.is_null())?;
+    let said = error.as_str().or_else(|| error.get("message").and_then(Value::as_str));
+    Some(said.map_or_else(|| error.to_string(), str::to_owned))
 }
 
 struct CommandGate {
@@ -161,7 +178,7 @@ impl Gate for CommandGate {
     async fn call(&self, call: Call) -> Result<ReplyDraft<Success>, Refusal> {
         let command = &self.command;
         match timeout(command.time_max, command.run(&call)).await {
-            Ok(output) => command.answer(output?),
+            Ok(output) => command.answer(output?, &call.effects),
             Err(_) => {
                 call.effects.record_unknown_charge(UnknownCharge::Cut);
                 let limit_ms = u64::try_from(command.time_max.as_millis()).unwrap_or(u64::MAX);
