@@ -38,6 +38,7 @@ mod providers;
 mod retention;
 mod runs;
 mod serve;
+mod serve_says;
 mod servers;
 mod signatures;
 mod spend;

@@ -37,6 +37,8 @@ pub struct Takeover {
     attempts: Arc<Mutex<HashMap<RunId, Attempts>>>,
     /// The run that is driven alone here, because it made no progress before, while similar runs wait.
     isolated_run: Arc<Mutex<Option<RunId>>>,
+    /// Gets each run that is taken over, when it starts.
+    listener: Option<Arc<dyn Fn(&RunView) + Send + Sync>>,
 }
 
 impl std::fmt::Debug for Takeover {
@@ -66,7 +68,14 @@ impl Takeover {
     /// `is_gone` must return true only for a process that has certainly ended. A process of another machine or another
     /// PID namespace cannot be looked up, and its lease has to expire.
     pub fn new(host: SpellHost, is_gone: impl Fn(&WorkerId) -> bool + Send + Sync + 'static) -> Self {
-        Self { host, is_gone: Arc::new(is_gone), attempts: Arc::default(), isolated_run: Arc::default() }
+        let (attempts, isolated_run) = (Arc::default(), Arc::default());
+        Self { host, is_gone: Arc::new(is_gone), attempts, isolated_run, listener: None }
+    }
+
+    /// Adds a listener that gets each run that is taken over, when it starts.
+    #[must_use]
+    pub fn with_listener(self, listener: impl Fn(&RunView) + Send + Sync + 'static) -> Self {
+        Self { listener: Some(Arc::new(listener)), ..self }
     }
 
     /// Scans for as long as it is polled. A failed scan is logged, and the next one tries again.
@@ -196,6 +205,14 @@ impl Takeover {
             tracing::warn!(run = %id, code = %refusal.code(), "an orphaned run cannot be resumed");
             false
         };
+        match self.host.runtime().loom().run(id).await {
+            Ok(now) if now.state.is_live() => {}
+            Ok(_) => {
+                tracing::info!(run = %id, "another process has ended this run since it was listed: it is skipped");
+                return false;
+            }
+            Err(error) => return refused(store_refusal(&error)),
+        }
         match self.is_funded(&run).await {
             Ok(true) => {}
             Ok(false) => {
@@ -215,6 +232,9 @@ impl Takeover {
         }
         let begun = self.host.local_service().begin_resume(id, Cancel::new()).await;
         let is_begun = begun.run.is_some();
+        if is_begun && let Some(listener) = &self.listener {
+            listener(&run);
+        }
         tokio::spawn(async move {
             let reply = begun.reply().await;
             tracing::info!(run = %id, code = %reply.reply().code(), "a resumed run stopped");

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_serve::http::{HttpServer, Options, Tokens};
 use cantrip_serve::{SpellHost, Takeover};
+use cantrip_service::SpellSummary;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
@@ -16,8 +17,8 @@ use crate::args::store::{self, Access};
 use crate::predictor::with_predictor;
 use crate::process::{self, Presence};
 use crate::runtime::runtime_without_predictor;
-use crate::spell_catalog::FileSpellCatalog;
-use cantrip_terminal::present::{DIM, Present, say};
+use crate::spell_catalog::{BUILT_IN, FileSpellCatalog};
+use cantrip_terminal::present::{DIM, Present, quoted, say};
 
 /// Run an HTTP server for the spells of this project, described at /openapi.json.
 ///
@@ -48,6 +49,9 @@ pub(crate) struct Serve {
     no_resume: bool,
 }
 
+/// The number of spells that are listed when the server starts.
+const SPELLS_SHOWN: usize = 12;
+
 /// The variable with the single token of the operator.
 const TOKEN: &str = "CANTRIP_TOKEN";
 
@@ -77,6 +81,7 @@ impl Serve {
         let listener = TcpListener::bind(address).await.map_err(unusable)?;
         let bound = listener.local_addr().map_err(unusable)?;
         say(&format!("listening on http://{bound} {DIM}· {}{DIM:#}", store.name));
+        say(&introduction(&host.local_service().spells().spells(), bound, self.authorization(tokens.is_some())));
         let looking = tokio::spawn(look_for_runs(host.clone(), store.is_shared, !self.no_resume));
         let http = HttpServer::new(host, Options { tokens, ..Options::default() });
         let stop = async move {
@@ -109,6 +114,15 @@ impl Serve {
         }
     }
 
+    /// Returns the option by which curl sends a token, if the server needs one.
+    fn authorization(&self, guarded: bool) -> &'static str {
+        match (&self.tokens, guarded) {
+            (Some(_), _) => " -H \"authorization: Bearer $TOKEN\"",
+            (None, true) => " -H \"authorization: Bearer $CANTRIP_TOKEN\"",
+            (None, false) => "",
+        }
+    }
+
     /// Returns the address to listen on. Any address but loopback requires a token.
     fn address(&self, guarded: bool) -> Result<SocketAddr, Refusal> {
         let invalid = |rule: String| Refusal::from(codes::config_invalid("--bind", self.bind.as_str(), rule));
@@ -121,6 +135,23 @@ impl Serve {
         }
         Ok(address)
     }
+}
+
+/// Returns the lines below the address: the spells that can be cast, and a command that casts the first of them.
+fn introduction(spells: &[SpellSummary], bound: SocketAddr, authorization: &str) -> String {
+    let names: Vec<&str> = spells.iter().take(SPELLS_SHOWN).map(|spell| spell.name.as_str()).collect();
+    let more = match spells.len() - names.len() {
+        0 => String::new(),
+        more => format!(" and {more} more, listed at /v1/spells"),
+    };
+    let host = if bound.ip().is_unspecified() { format!("localhost:{}", bound.port()) } else { bound.to_string() };
+    let first = names.first().copied().unwrap_or(BUILT_IN);
+    let body = json!({"spell": first, "intent": "say hello", "wait": true}).to_string();
+    format!(
+        "spells: {}{more}\n  curl -s http://{host}/v1/casts -H 'content-type: application/json'{authorization} -d {}",
+        names.join(", "),
+        quoted(&body)
+    )
 }
 
 /// Waits for Ctrl-C or SIGTERM.
@@ -140,7 +171,8 @@ async fn wait_for_stop_signal() {
 /// start, and continuously if other processes share the store.
 async fn look_for_runs(host: SpellHost, is_shared: bool, takes_up: bool) {
     let service = host.service(&cantrip_serve::local_owner());
-    let takeover = Takeover::new(host, |owner| process::presence(owner) == Presence::Gone);
+    let takeover = Takeover::new(host, |owner| process::presence(owner) == Presence::Gone)
+        .with_listener(|run| say(&format!("resuming {}", run.run_id)));
     let begun = async {
         takeover.release_dead_leases().await?;
         service.recover().await
@@ -148,9 +180,15 @@ async fn look_for_runs(host: SpellHost, is_shared: bool, takes_up: bool) {
     if let Err(refusal) = begun.await {
         tracing::warn!(code = %refusal.code(), "reservations of other processes cannot be read");
     }
-    if takes_up && is_shared {
+    if !takes_up {
+        return;
+    }
+    match takeover.scan_once().await {
+        Ok(0) => say(&format!("{DIM}no run was resumed{DIM:#}")),
+        Ok(_) => {}
+        Err(refusal) => tracing::warn!(code = %refusal.code(), "orphaned runs cannot be read"),
+    }
+    if is_shared {
         takeover.run().await;
-    } else if takes_up && let Err(refusal) = takeover.scan_once().await {
-        tracing::warn!(code = %refusal.code(), "orphaned runs cannot be read");
     }
 }
