@@ -105,6 +105,8 @@ impl From<Money> for MoneyJson {
 pub enum MoneyFault {
     #[error("{0:?} is not an amount: write it like 0.50 USD, with at most six decimals")]
     Form(String),
+    #[error("{0} has no currency: write \"{0} USD\", in quotation marks")]
+    NoCurrency(String),
     #[error("{0:?} is not a currency: three to eight capital letters")]
     Currency(String),
     #[error("{left} and {right} cannot be added: they are different currencies")]
@@ -182,7 +184,10 @@ impl FromStr for Money {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let form = || MoneyFault::Form(text.chars().take(64).collect());
-        let (amount, currency) = text.split_once(' ').ok_or_else(form)?;
+        let (amount, currency) = match text.split_once(' ') {
+            Some((amount, currency)) => (amount, Some(currency)),
+            None => (text, None),
+        };
         let (units, fraction) = match amount.split_once('.') {
             Some((units, fraction)) => (units, fraction),
             None => (amount, "0"),
@@ -193,7 +198,7 @@ impl FromStr for Money {
         if !digits(units, 18) || !digits(fraction, 6) {
             return Err(form());
         }
-        let currency = currency.parse()?;
+        let currency = currency.ok_or_else(|| MoneyFault::NoCurrency(text.to_owned()))?.parse()?;
         let units: i128 = units.parse().map_err(|_| form())?;
         let micros: i128 = format!("{fraction:0<6}").parse().map_err(|_| form())?;
         Self::checked(units * i128::from(MICROS_PER_UNIT) + micros, currency)

@@ -48,7 +48,6 @@ fn what_is_not_an_amount_is_refused() {
     for text in [
         "",
         " ",
-        "1",
         "USD",
         "1USD",
         " 1 USD",
@@ -67,6 +66,11 @@ fn what_is_not_an_amount_is_refused() {
         "9999999999999999999 USD",
     ] {
         assert!(matches!(text.parse::<Money>(), Err(MoneyFault::Form(_))), "{text}");
+    }
+    for text in ["1", "0.50"] {
+        let fault = text.parse::<Money>().expect_err("it has no currency");
+        assert_eq!(fault, MoneyFault::NoCurrency(text.to_owned()));
+        assert_eq!(fault.to_string(), format!("{text} has no currency: write \"{text} USD\", in quotation marks"));
     }
     for text in ["1  USD", "1 USD ", "1 usd", "1 US", "1 USDUSDUSD", "1 U$D", "1 USD EUR", "1 ÜSD", "1 US1"] {
         assert!(matches!(text.parse::<Money>(), Err(MoneyFault::Currency(_))), "{text}");

@@ -33,6 +33,8 @@ cantrip_canon::limits! {
     BATCH_LINES_MAX: usize = 100_000, "lines";
     /// The maximum number of concurrent predicts in a batch.
     BATCH_TOGETHER_MAX: usize = 64, "predicts";
+    /// The time after which a line says that standard input is still being read.
+    INPUT_NOTICE_MS: u64 = 1_000, "ms";
     /// The time that `doctor` waits for the first answer of `acp` and of `mcp`.
     DOCTOR_WIRE_MS: u64 = 10_000, "ms";
 }

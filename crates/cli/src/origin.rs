@@ -45,11 +45,12 @@ pub(crate) fn note(store: &Store, cantrip: &Cantrip, source: &Source) {
         path.to_string_lossy().into_owned()
     };
     let noted = match source {
-        Source::File(path) => json!({"spell": absolute(path)}),
+        Source::File(path) => json!({"spell": absolute(path), "name": cantrip.name()}),
         Source::BuiltIn { folder, crystal, budget } => {
             let budget = budget.map(|budget| budget.to_string());
             let (folder, crystal) = (absolute(folder), crystal.to_string());
-            json!({"built_in": "default", "folder": folder, "crystal": crystal, "budget": budget})
+            let name = cantrip.name();
+            json!({"built_in": "default", "folder": folder, "crystal": crystal, "budget": budget, "name": name})
         }
     };
     let place = place(beside, cantrip.id());
@@ -82,6 +83,18 @@ fn read_note(store: &Store, cantrip: CantripId) -> Option<Source> {
     let (folder, crystal) = (PathBuf::from(text("folder")?), text("crystal")?.parse().ok()?);
     let budget = text("budget").and_then(|budget| budget.parse().ok());
     Some(Source::BuiltIn { folder, crystal, budget })
+}
+
+/// Returns the name of the spell that a cantrip was cast from, as noted beside the store. A note of an earlier version
+/// has no name; then the spell is read.
+pub(crate) fn noted_name(store: &Store, cantrip: CantripId) -> Option<String> {
+    let text = fs::read_to_string(place(store.beside.as_ref()?, cantrip)).ok()?;
+    let noted: Value = serde_json::from_str(&text).ok()?;
+    if let Some(name) = noted.get("name").and_then(Value::as_str) {
+        return Some(name.to_owned());
+    }
+    let path = noted.get("spell").and_then(Value::as_str)?;
+    Spell::open(Path::new(path)).ok().map(|spell| spell.name)
 }
 
 /// Returns the cantrip of an entity, or the nearest match; `same` says which. The cantrip of a child is derived from

@@ -13,6 +13,7 @@ mod command_arguments;
 mod commands;
 mod conformance;
 mod denials;
+mod display;
 mod doctor;
 mod endpoints;
 mod examples;

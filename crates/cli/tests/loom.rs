@@ -78,13 +78,15 @@ fn id(value: &Value) -> &str {
 }
 
 #[test]
-fn ls_counts_and_gives_a_loom_the_name_of_the_spell_that_lies_here() {
+fn ls_counts_and_gives_a_loom_the_name_of_its_spell_from_near_or_from_the_note_of_its_cast() {
     let folder = Folder::with_a_cast();
     let looms = folder.seen(&["ls"]);
     assert_eq!((&looms[0]["name"], &looms[0]["entities"], &looms[0]["turns"]), (&json!("hello"), &json!(1), &json!(2)));
     let text = folder.text(&["ls"]);
     assert!(text.starts_with("hello  loom_") && text.contains("  1 entity  2 turns  20"), "{text}");
     fs::remove_file(folder.path().join("hello.toml")).expect("it was there");
+    assert_eq!(folder.seen(&["ls"])[0]["name"], "hello");
+    fs::remove_dir_all(folder.path().join("kept/origins")).expect("the cast was noted");
     assert_eq!(folder.seen(&["ls"])[0]["name"], Value::Null);
     assert!(folder.text(&["ls"]).starts_with("-  loom_"));
 }

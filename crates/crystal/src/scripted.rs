@@ -25,8 +25,8 @@ use crate::assembler::{AnswerEnd, Assembler, arguments_text};
 use crate::limits::{INPUTS_RECORDED_MAX, SCRIPT_BYTES_MAX};
 use crate::tree::Issue;
 use crate::{
-    Answer, Caller, Cause, Charge, Crystal, EventSink, Failure, Messages, ProgramFormat, Request, ToolChoice,
-    ToolDefinition,
+    Answer, Caller, Cause, Charge, Crystal, EventSink, Failure, Messages, Price, Profiles, ProgramFormat, Request,
+    ToolChoice, ToolDefinition,
 };
 
 use draw_order::DrawOrder;
@@ -34,9 +34,10 @@ pub use parser::ScriptFault;
 pub(crate) use parser::suggestion;
 pub use script::{Response, Script, ScriptedCall, ScriptedError};
 
-/// Plays a [`Script`]. Cheap to clone; all clones share one position on the tape.
+/// Plays a [`Script`]. Cheap to clone; all clones share one position on the tape. The second field is its price, if it
+/// is not the built-in one.
 #[derive(Clone)]
-pub struct ScriptedCrystal(Arc<Tape>);
+pub struct ScriptedCrystal(Arc<Tape>, Option<Price>);
 
 struct Tape {
     name: String,
@@ -66,7 +67,15 @@ impl ScriptedCrystal {
     /// Plays `script` under a name of the form `scripted/<file>`.
     pub fn new(name: impl Into<String>, script: Script) -> Self {
         let tape = Tape { name: name.into(), script, state: Mutex::default(), moved: Notify::new() };
-        Self(Arc::new(tape))
+        Self(Arc::new(tape), None)
+    }
+
+    /// Takes the price from these profiles instead of the built-in ones, by which a script is free. So a budget can be
+    /// tried with a script that costs what a real model would.
+    #[must_use]
+    pub fn with_profiles(mut self, profiles: &Profiles) -> Self {
+        self.1 = Some(profiles.price(&self.0.name));
+        self
     }
 
     /// Opens the script of a file: the one called `script`, or the only one.
@@ -222,6 +231,10 @@ impl Crystal for ScriptedCrystal {
             }
             None => said.finish(ending),
         }
+    }
+
+    fn price(&self) -> Price {
+        self.1.unwrap_or_else(|| Profiles::for_crystal(self.name()).price(self.name()))
     }
 
     fn on_spawn(&self, entity: EntityId, by: Spawn) {

@@ -159,6 +159,17 @@ impl Catalog {
         })
     }
 
+    /// Returns the id of the signature that a remote caller names: an id, or the name of a published signature. An id
+    /// need not be published: the predict reports what is wrong with it.
+    pub async fn find(&self, asked: &str) -> Result<SignatureId, Refusal> {
+        let written: Option<SignatureId> = asked.parse().ok();
+        match written {
+            // Such an id is never the end of another one.
+            Some(id) if asked.starts_with('@') => Ok(id),
+            written => self.resolve_name(asked, []).await.or_else(|refusal| written.ok_or(refusal)),
+        }
+    }
+
     /// Returns a signature by its id; an unknown id is refused.
     pub async fn signature(&self, id: &SignatureId) -> Result<Signature, Refusal> {
         self.ensure_built_in().await?;

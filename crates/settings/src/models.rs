@@ -40,6 +40,12 @@ pub fn known() -> Result<Arc<Profiles>, Refusal> {
     }
 }
 
+/// Returns the known models if the user has a table; none otherwise. By the built-in table a script is free, so the cast
+/// of a script need not wait until that table is parsed.
+pub fn own() -> Result<Option<Arc<Profiles>>, Refusal> {
+    file().map(|_| known()).transpose()
+}
+
 /// Prints that the context window of a crystal is not known, and how to set it.
 pub fn window_assumed(crystal: &str, tokens: u64) {
     let own = config::own_file_shown();

@@ -113,7 +113,11 @@ impl Spell {
                 let scripts = Script::read(file, &text(file)?);
                 let chosen = scripts.and_then(|scripts| Script::choose(file, scripts, script.as_deref()));
                 let chosen = chosen.map_err(|fault| Fault::Refused(fault.to_reply().into()))?;
-                Ok(AnyCrystal::new(ScriptedCrystal::new(name.to_string(), chosen)))
+                let crystal = ScriptedCrystal::new(name.to_string(), chosen);
+                Ok(AnyCrystal::new(match &around.profiles {
+                    Some(profiles) => crystal.with_profiles(profiles),
+                    None => crystal,
+                }))
             }
             ModelName::Program { file } => Ok(AnyCrystal::new(ProgramCrystal::new(name.to_string(), text(file)?))),
             ModelName::Local { .. }

@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cantrip_circle::{AnyGate, Medium, MediumKind};
-use cantrip_crystal::{AnyCrystal, ModelName, ProfileRow, RetryPolicy};
+use cantrip_crystal::{AnyCrystal, ModelName, ProfileRow, Profiles, RetryPolicy};
 use cantrip_loom::AnyLoom;
 use cantrip_reply::{Invalid, Refusal, ReplyDraft, codes};
 use serde_json::{Value, json};
@@ -157,6 +157,8 @@ pub struct BuildContext {
     pub loom: Option<AnyGate>,
     /// The store that records the casts.
     pub store: Option<AnyLoom>,
+    /// The prices of scripts, if they are not free.
+    pub profiles: Option<Arc<Profiles>>,
 }
 
 impl fmt::Debug for BuildContext {

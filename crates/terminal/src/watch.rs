@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use cantrip::canon::{EntityId, Money, RunId};
 use cantrip::events::{CallProgress, Channel, RetryNotice, Watcher};
-use cantrip::loom::{CostTotal, Ending, Outcome};
+use cantrip::loom::{CostTotal, Ending, Outcome, TruncationReason};
 use cantrip::stream::{Gradient, Options, StreamEvent, Timers};
 use cantrip::{Cancel, CastReply, Runtime, UpsertStream};
 use cantrip_spell::{GateKind, Spell};
@@ -279,8 +279,12 @@ fn next_commands(reply: &CastReply, store: &StoreLabel) -> Vec<String> {
     let summon = |entity: EntityId| format!("{program} summon {entity}{again}");
     let resume = |run: RunId| format!("{program} run resume {run}{again}");
     match (&reply.outcome, reply.run) {
-        (Some(Outcome { leaf, entity_id, ending, .. }), run) => {
+        (Some(Outcome { leaf, entity_id, ending, cost, .. }), run) => {
             let goes_on = match ending {
+                Ending::Truncated { reason: TruncationReason::MaxCost, .. } => {
+                    let currency = cost.map_or_else(|| "USD".to_owned(), |cost| cost.currency().to_string());
+                    run.map(|run| format!("{program} run continue {run} --budget '1.00 {currency}'{again}"))
+                }
                 Ending::Truncated { .. } => run.map(|run| format!("{program} run continue {run}{again}")),
                 Ending::Terminated { .. } => None,
             };

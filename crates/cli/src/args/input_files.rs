@@ -3,9 +3,17 @@
 use std::fs;
 use std::io::{self, Read};
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use cantrip_reply::{Refusal, codes};
+use cantrip_terminal::present::say;
 use serde_json::Value;
+
+use crate::limits::INPUT_NOTICE_MS;
+
+/// The line for a standard input that stays open.
+const INPUT_NOTICE: &str = "reading standard input until it is closed; if there is nothing to read, add: < /dev/null";
 
 /// Reads a file as context.
 pub(crate) fn context_file(path: &Path) -> Result<Option<Value>, Refusal> {
@@ -56,9 +64,20 @@ pub(crate) fn context(text: String) -> Option<Value> {
     Some(cantrip_canon::json::read(&text).unwrap_or(Value::String(text)))
 }
 
-pub(crate) fn standard_input() -> Result<String, Refusal> {
+/// Reads standard input to its end. If the end does not come soon, a line says that it is awaited, unless the output is
+/// to be quiet: a program that starts this one may leave its own input open without knowing it.
+pub(crate) fn standard_input(is_quiet: bool) -> Result<String, Refusal> {
+    let (ended, is_ended) = mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        let waited = is_ended.recv_timeout(Duration::from_millis(INPUT_NOTICE_MS));
+        if waited == Err(RecvTimeoutError::Timeout) && !is_quiet {
+            say(INPUT_NOTICE);
+        }
+    });
     let mut text = String::new();
-    io::stdin().read_to_string(&mut text).map_err(|error| unread("standard input", &error))?;
+    let read = io::stdin().read_to_string(&mut text);
+    drop(ended);
+    read.map_err(|error| unread("standard input", &error))?;
     Ok(text)
 }
 

@@ -150,6 +150,7 @@ pub(crate) fn build_asking(spell: &Spell, loom: &AnyLoom, ask_human: AnyGate) ->
         mediums: mediums(spell)?,
         ask_human: Some(ask_human),
         store: Some(loom.clone()),
+        profiles: models::own()?,
         ..BuildContext::default()
     };
     Ok(spell.build(&around)?)
@@ -179,7 +180,11 @@ pub(crate) fn crystal(name: &ModelName) -> Result<AnyCrystal, Refusal> {
     match name {
         ModelName::Scripted { file, script } => {
             let opened = ScriptedCrystal::open(Path::new(file), script.as_deref());
-            Ok(AnyCrystal::new(opened.map_err(|fault| Refusal::from(fault.to_reply()))?))
+            let crystal = opened.map_err(|fault| Refusal::from(fault.to_reply()))?;
+            Ok(AnyCrystal::new(match models::own()? {
+                Some(profiles) => crystal.with_profiles(&profiles),
+                None => crystal,
+            }))
         }
         ModelName::Local { .. }
         | ModelName::Hosted { .. }

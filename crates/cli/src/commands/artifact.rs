@@ -89,7 +89,7 @@ impl ArtifactCommand {
             ArtifactAction::Add { signature, file, parent, note, by } => {
                 let signature = signatures::resolve_signature(&service.catalog(), signature).await?;
                 let artifact = match file.to_str() {
-                    Some("-") => input_files::context(input_files::standard_input()?),
+                    Some("-") => input_files::context(input_files::standard_input(false)?),
                     Some(_) | None => input_files::context_file(file)?,
                 };
                 let parent = ids::optional(parent.as_ref().map(|asked| ids::artifact(&store.loom, asked))).await?;

@@ -117,12 +117,12 @@ impl Cast {
         let store = store::open(self.store.as_deref(), &here)?;
         let cantrip = spells::build(&spell, &store.loom)?;
         let from_input = intent == "-";
-        let intent = if from_input { input_files::standard_input()? } else { intent };
+        let intent = if from_input { input_files::standard_input(self.quiet)? } else { intent };
         let context = match &self.context {
             Some(path) => input_files::context_file(path)?,
             // Standard input was already read as the intent, or nothing is piped in.
             None if from_input || !input_files::is_piped() => None,
-            None => input_files::context(input_files::standard_input()?),
+            None => input_files::context(input_files::standard_input(self.quiet)?),
         };
         Ok(Prepared { spell, source, cantrip, store, intent, context })
     }

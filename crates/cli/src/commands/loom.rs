@@ -44,7 +44,7 @@ enum LoomAction {
     /// List looms with their name, entities, turns and last activity.
     ///
     /// A loom is stored under an id that is derived from the name of its spell. The name is shown if the spell is in
-    /// this folder or in ./spells.
+    /// this folder or in ./spells, or if it was cast from a file on this machine.
     #[command(after_help = "Examples:\n  cantrip loom ls\n  cantrip loom ls --store sqlite:FILE --json")]
     Ls,
 
@@ -148,7 +148,7 @@ impl LoomCommand {
         let loom = store.loom.clone();
         let told = match &self.what {
             LoomAction::Ls => {
-                read_reply(guard, json, "looms", read::looms(&loom).await?, |looms| draw::looms(looms)).await?
+                read_reply(guard, json, "looms", read::looms(&store).await?, |looms| draw::looms(looms)).await?
             }
             LoomAction::Tree { of } => {
                 let tree = tree::read(&loom, of.as_deref()).await?;

@@ -223,13 +223,13 @@ impl Predict {
     fn input(&self, signature: &Signature) -> Result<Value, Refusal> {
         let schema = signature.input().source();
         let text = match &self.input {
-            Some(path) if path.to_str() == Some("-") => Some(input_files::standard_input()?),
+            Some(path) if path.to_str() == Some("-") => Some(input_files::standard_input(self.quiet)?),
             Some(path) => {
                 let given = input_files::context_file(path)?;
                 let Some(given) = given else { return Err(empty(&path.display().to_string())) };
                 return self.with_fields(given, schema);
             }
-            None if self.field.is_empty() && input_files::is_piped() => Some(input_files::standard_input()?),
+            None if self.field.is_empty() && input_files::is_piped() => Some(input_files::standard_input(self.quiet)?),
             None => None,
         };
         let given = match text {
@@ -282,7 +282,7 @@ impl Predict {
     ) -> Result<ExitCode, Refusal> {
         let Prepared { predictor, signature, how } = prepared;
         let shown = file.display().to_string();
-        let text = if shown == "-" { input_files::standard_input()? } else { input_files::text_file(file)? };
+        let text = if shown == "-" { input_files::standard_input(self.quiet)? } else { input_files::text_file(file)? };
         let mut inputs = Vec::new();
         for (number, line) in (1..).zip(text.lines()).filter(|(_, line)| !line.trim().is_empty()) {
             let read = cantrip_canon::json::read(line);

@@ -188,6 +188,13 @@ async fn resume_one(on: &Context<'_>, going: &Going, way: ResumeMode) -> Result<
     let shows = OutputMode::of(present.json, going.jsonl, going.quiet);
     let mut viewer = Viewer::new(shows);
     viewer.begin(&found.spell, None, &store.label());
+    // The next turn has the number that it has in the thread, as in `loom show`.
+    let stored = |error| store_refusal(&error);
+    if let Some(entity) = store.loom.run(run).await.map_err(stored)?.entity_id
+        && let Some(leaf) = store.loom.entity(entity).await.map_err(stored)?.leaf
+    {
+        viewer.counts_from(store.loom.turn(leaf).await.map_err(stored)?.sequence);
+    }
     let runtime = viewer.watched(runtime(store, guard)).with_approvals(can_prompt(shows));
     let service = Service::new(runtime);
     let cancel = Cancel::new();

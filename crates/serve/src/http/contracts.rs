@@ -134,7 +134,7 @@ async fn publish(caller: Caller, JsonBody(publishing): JsonBody<Publishing>) -> 
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Asking {
-    /// The id of the signature.
+    /// The id of the signature, or the end of an id that is unique, such as `Classify`.
     signature: String,
     /// The input, which must match the signature's input schema.
     input: Value,
@@ -167,7 +167,7 @@ async fn predict(caller: Caller, JsonBody(asking): JsonBody<Asking>) -> Answer {
 }
 
 async fn run_predict(caller: &Caller, asking: Asking) -> Result<GuardedReply, Refusal> {
-    let id: SignatureId = parse_id(&asking.signature)?;
+    let id = caller.service.catalog().find(&asking.signature).await?;
     let artifact = asking.artifact.as_deref().map(parse_id).transpose()?;
     let thread = match asking.thread_id.as_deref().map(parse_id).transpose()? {
         Some(entity) => Some(caller.service.own_entity(entity).await?.entity.entity_id),

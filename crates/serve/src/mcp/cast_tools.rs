@@ -93,8 +93,7 @@ impl McpServer {
         context: &McpContext,
         asked: tools::Predict,
     ) -> Result<GuardedReply, Refusal> {
-        let signature =
-            asked.signature.parse().map_err(|_| codes::contract_unknown("signature", asked.signature.as_str()))?;
+        let signature = caller.service.catalog().find(&asked.signature).await?;
         let cancel = Cancel::new();
         let thread: Option<EntityId> = asked.thread_id.as_deref().map(|entity| id("entity", entity)).transpose()?;
         if let Some(entity) = thread {

@@ -298,15 +298,15 @@ impl Screen {
         }
         let arguments = serde_json::to_value(&call.arguments).unwrap_or_default();
         match arguments.get("code").and_then(|code| code.as_str()) {
-            Some(code) => self.text(depth, "  > ", code),
-            None => self.text(depth, "  > ", &format!("{}({arguments})", call.name)),
+            Some(code) if is_program(call) => self.text(depth, "  > ", code),
+            Some(_) | None => self.text(depth, "  > ", &format!("{}({arguments})", call.name)),
         }
     }
 
     fn output(&self, depth: usize, call: &ToolCall) {
         let Some(output) = &call.output else { return };
         // A program that succeeded shows its output; the code of its success would add nothing.
-        let is_program = call.name.as_str().parse().is_ok_and(MediumKind::is_code);
+        let is_program = is_program(call);
         if let Some(reply) = output.reply.as_ref().filter(|reply| !is_program || reply.kind != ReplyKind::Success) {
             let kind = reply_type(reply.kind);
             let style = colour(kind);
@@ -351,6 +351,11 @@ impl Screen {
     fn say(&self, depth: usize, line: &str) {
         say(&format!("{:indent$}{line}", "", indent = 2 * depth));
     }
+}
+
+/// Returns true if the call runs a program, and not a gate that happens to have an argument `code`.
+fn is_program(call: &ToolCall) -> bool {
+    call.name.as_str().parse().is_ok_and(MediumKind::is_code)
 }
 
 const fn reply_type(kind: ReplyKind) -> ReplyType {

@@ -93,7 +93,11 @@ impl Fork {
         let turn = store.loom.turn(at).await.map_err(|error| store_refusal(&error))?;
         let wanted = SpellQuery { spell: self.spell.as_deref(), crystal: self.crystal.as_deref() };
         let SpellOrigin { source, spell, cantrip, .. } = origin::of_entity(&store, turn.entity_id, wanted).await?;
-        let intent = if intent == Some("-") { Some(input_files::standard_input()?) } else { intent.map(str::to_owned) };
+        let intent = match intent {
+            Some("-") => Some(input_files::standard_input(self.quiet)?),
+            Some(intent) => Some(intent.to_owned()),
+            None => None,
+        };
         if intent.is_none() && turn.is_terminated() {
             let hint = format!("that cast has ended; give an intent for the next one: cantrip loom fork {at} INTENT");
             return Err(codes::contract_invalid("intent is required").data(json!({ "hint": hint })).into());

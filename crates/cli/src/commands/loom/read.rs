@@ -9,6 +9,8 @@ use cantrip_reply::Refusal;
 use serde::Serialize;
 
 use crate::args::spells;
+use crate::args::store::Store;
+use crate::origin;
 
 /// The counts of one loom.
 #[derive(Debug, Serialize)]
@@ -21,7 +23,8 @@ pub(super) struct LoomRow {
     pub(super) last_activity: Option<Timestamp>,
 }
 
-pub(super) async fn looms(loom: &AnyLoom) -> Result<Vec<LoomRow>, Refusal> {
+pub(super) async fn looms(store: &Store) -> Result<Vec<LoomRow>, Refusal> {
+    let loom = &store.loom;
     let stored = |error: Error| store_refusal(&error);
     // The names of nearby spells, by the ids of their looms.
     let spells = spells::around().into_iter();
@@ -29,9 +32,21 @@ pub(super) async fn looms(loom: &AnyLoom) -> Result<Vec<LoomRow>, Refusal> {
     let mut rows = Vec::new();
     for id in loom.looms().await.map_err(stored)? {
         let Extent { entities, turns, last_activity } = loom.extent(id).await.map_err(stored)?;
-        rows.push(LoomRow { loom_id: id, name: names.get(&id).cloned(), entities, turns, last_activity });
+        let name = match names.get(&id) {
+            Some(near) => Some(near.clone()),
+            None => noted_name(store, id).await?,
+        };
+        rows.push(LoomRow { loom_id: id, name, entities, turns, last_activity });
     }
     Ok(rows)
+}
+
+/// Returns the name of a loom whose spell is not near, from the notes beside the store about the spells that were cast.
+async fn noted_name(store: &Store, id: LoomId) -> Result<Option<String>, Refusal> {
+    let roots = store.loom.roots(id).await.map_err(|error| store_refusal(&error))?;
+    // The newest root first: an older one may have been cast from a spell that was renamed since.
+    let mut noted = roots.iter().rev().filter_map(|root| origin::noted_name(store, root.cantrip_id));
+    Ok(noted.find(|name| loom_id_for(name) == id))
 }
 
 /// A thread with the intents that its entity received after the last turn and that were cancelled before an answer.

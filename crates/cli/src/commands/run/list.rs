@@ -92,7 +92,11 @@ struct Row {
 impl Listing {
     pub(super) async fn reply(&self, store: &Store, guard: &Guard) -> Result<CommandReply, Refusal> {
         let rows = self.rows(&store.loom).await?;
-        let text = draw_rows(&rows, store);
+        let text = match (rows.is_empty(), self.state) {
+            (true, None) => format!("{DIM}no runs{DIM:#}\n"),
+            (true, Some(_)) => "none\n".to_owned(),
+            (false, _) => draw_rows(&rows, store),
+        };
         let filled = codes::read("runs").value(&rows);
         Ok((guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await, text))
     }
@@ -215,9 +219,6 @@ fn removal_told(removal: &Removal) -> String {
 }
 
 fn draw_rows(rows: &[Row], store: &Store) -> String {
-    if rows.is_empty() {
-        return format!("{DIM}no such run{DIM:#}\n");
-    }
     let mut text = String::new();
     for row in rows {
         let (id, at) = (row.run.run_id, row.run.created_at);
