@@ -26,7 +26,7 @@ pub async fn download_table(address: &Url) -> Result<String, TableDownloadError>
     if address.scheme() != "https" && !is_loopback(address) {
         return Err(TableDownloadError::NotSecure);
     }
-    let client = client_builder().timeout(Duration::from_millis(TABLE_MS_MAX)).build();
+    let client = client_builder(address).timeout(Duration::from_millis(TABLE_MS_MAX)).build();
     let client = client.map_err(|error| TableDownloadError::Unreachable(error.to_string()))?;
     let response = client.get(address.clone()).send().await.map_err(|error| {
         TableDownloadError::Unreachable(if error.is_timeout() {
