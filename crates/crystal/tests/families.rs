@@ -609,6 +609,16 @@ async fn what_a_provider_does_not_take_of_a_schema_is_said_in_words() {
     let told = json!({"type": "integer", "description": "How many.\n{\"exclusiveMaximum\":9}", "minimum": 1});
     let expected = json!({"type": "object", "properties": {"n": told, "kind": {"enum": ["count"]}}, "required": ["n"]});
     assert_eq!(body["generationConfig"]["responseJsonSchema"], expected);
+    let formats = json!({"type": "object", "properties": {
+        "at": {"type": "string", "format": "date-time"}, "of": {"type": "string", "format": "idn-email"},
+    }});
+    let body = body_to(Family::Gemini, "gemini-2.5-flash", &asked(&formats)).await;
+    let properties = &body["generationConfig"]["responseJsonSchema"]["properties"];
+    assert_eq!(properties["at"], formats["properties"]["at"]);
+    assert_eq!(properties["of"], json!({"type": "string", "description": "{\"format\":\"idn-email\"}"}));
+    let body = body_to(Family::Anthropic, "claude-sonnet-5-5", &asked(&formats)).await;
+    let of = &body["output_config"]["format"]["schema"]["properties"]["of"];
+    assert_eq!(*of, json!({"type": "string", "description": "{\"format\":\"idn-email\"}"}));
     // A schema that cannot be enforced at all is sent as text.
     let open = json!({"type": "object", "additionalProperties": {"type": "string"}});
     let within = json!({"type": "object", "properties": {"next": {"$ref": "#/$defs/node"}},
