@@ -1,6 +1,7 @@
 //! Requests to a model as the user sets them up: proxies, images, and answers of any size.
 
 use std::process::Stdio;
+use std::sync::{Arc, Mutex};
 
 use cantrip_reply::codes;
 use serde_json::{Value, json};
@@ -85,6 +86,28 @@ fn images_are_given_on_the_command_line_and_a_file_that_is_none_is_refused() {
     folder.envelope(&["cast", "teller.toml", "what is it?", "--image", "c.png"], codes::TARGET_UNUSABLE.any());
     folder.envelope(&["cast", "teller.toml", "what is it?", "--image", "none.png"], codes::FILE_MISSING.any());
     assert_eq!(model.asked(), 1, "what cannot be sent is not asked about");
+}
+
+#[test]
+fn a_model_that_repeats_itself_is_told_what_is_missing_and_then_stopped() {
+    let asked: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heard = Arc::clone(&asked);
+    let model = Model::start(move |request| {
+        heard.lock().expect("nobody panics with it").push(request["messages"].to_string());
+        json!({"role": "assistant", "content": "I will look into it."})
+    });
+    let folder = Folder::new();
+    let spell = format!("name = \"teller\"\ncrystal = \"{}\"\n[call]\nrequire_done_tool = true\n", model.crystal());
+    folder.write("teller.toml", &spell);
+    let output = folder.run(&["cast", "teller.toml", "look"]);
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!((output.status.code(), stdout(&output)), (Some(3), ""), "{output:?}");
+    assert!(told.contains(codes::LOOP_DETECTED.as_str()) && told.contains("repeated_text"), "{told}");
+    let asked = asked.lock().expect("nobody panics with it").clone();
+    let reminded: Vec<bool> = asked.iter().map(|messages| messages.contains("no call of `done`")).collect();
+    assert_eq!(reminded, [false, false, true], "{asked:?}");
+    let told = folder.envelope(&["cast", "teller.toml", "look"], codes::LOOP_DETECTED.any());
+    assert_eq!(told["data"]["pattern"], "repeated_text", "{told}");
 }
 
 #[test]
