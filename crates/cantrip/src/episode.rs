@@ -161,7 +161,7 @@ impl Episode {
     ) -> CastReply {
         let (guard, runtime) = (self.runtime.guard().clone(), self.runtime.clone());
         let (run, entity) = (self.run, self.entity);
-        let call = Call::surface(name).run(run).entity(entity);
+        let call = Call::surface(name).run(run).entity(entity).with_answer();
         let (guarded, rest) = guard
             .call_returning_with_effects(call, move |rb| async move {
                 let trace = rb.trace();

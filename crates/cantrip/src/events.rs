@@ -317,6 +317,7 @@ impl EventEmitter {
                 self.emit_settled(settled, bodies);
             }
         } else if let Event::Turn(closed) = event {
+            self.emit_invited_program(closed, bodies);
             self.emit_outputs(closed, bodies);
             self.emit_closed(&closed.closing);
         } else if let Event::End(end) = event {
@@ -335,7 +336,24 @@ impl EventEmitter {
 
     /// Emits the program in the text as a call of its own: its gate calls and its output belong to it.
     fn emit_fenced_program(&mut self, turn: TurnId) {
-        let said = self.group.said.as_ref().filter(|said| self.mode == ToolMode::Fenced && said.calls.is_empty());
+        if self.mode == ToolMode::Fenced {
+            self.emit_program(turn);
+        }
+    }
+
+    /// Emits a program that is in the text although a tool is offered for programs, once its output shows that it ran.
+    fn emit_invited_program(&mut self, closed: &TurnClosed, bodies: &dyn Bodies) {
+        let Some(turn) = self.group.turn.filter(|_| self.mode == ToolMode::Tool && self.group.program.is_none()) else {
+            return;
+        };
+        let outputs = closed.outputs.as_ref().and_then(|outputs| outputs.load(bodies).ok()).unwrap_or_default();
+        if outputs.iter().any(|output| output.tool_call_id.is_none()) {
+            self.emit_program(turn);
+        }
+    }
+
+    fn emit_program(&mut self, turn: TurnId) {
+        let said = self.group.said.as_ref().filter(|said| said.calls.is_empty());
         let said = said.and_then(|said| said.content.as_deref());
         let Some(source) = said.and_then(|said| fence::extract_program(self.medium, said)) else { return };
         let id = program_id(turn);

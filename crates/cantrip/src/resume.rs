@@ -48,7 +48,7 @@ impl Runtime {
 
     async fn read_back(&self, cantrip: &Cantrip, run: RunId, outcome: Outcome, wards: &Wards) -> CastReply {
         let data = json!({"entity_id": outcome.entity_id, "run_id": run, "leaf": outcome.leaf, "turns": outcome.turns});
-        let call = Call::surface("resume").run(run);
+        let call = Call::surface("resume").run(run).with_answer();
         let guarded = match &outcome.ending {
             Ending::Terminated { result, .. } => {
                 let filled =

@@ -101,6 +101,33 @@ async fn where_a_tool_is_offered_a_fenced_block_is_plain_text() {
     assert_eq!((input.definitions.len(), input.messages.len()), (1, 1));
 }
 
+#[tokio::test]
+async fn a_crystal_that_calls_nothing_is_invited_to_write_its_programs_into_its_text() {
+    for (store, _folder) in stores() {
+        let runtime = house_of(store, 1);
+        let crystal = script([
+            Response::text("```javascript\ndone('too early')\n```"),
+            Response::text("I look."),
+            Response::text("I look."),
+            Response::text("```javascript\nvar x = echo(20); x + 22\n```"),
+            Response::text("```javascript\ndone(x)\n```"),
+        ]);
+        let call = cantrip::Call::new().require_done_tool();
+        let cantrip = coding(crystal.clone()).fenced(false).call(call).build().unwrap();
+        let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
+        assert_eq!(cast.answer(), Some(&json!(20)), "{:?}", cast.reply());
+        let requests = crystal.requests();
+        let invited: Vec<bool> = requests
+            .iter()
+            .map(|request| texts(&request.messages).iter().any(|text| text.contains("begins with ```javascript")))
+            .collect();
+        assert_eq!(invited, [false, false, false, true, false]);
+        assert!(texts(&requests[4].messages).contains(&"user: => 42".to_owned()), "its output came back");
+        let leaf = cast.outcome.unwrap().leaf.unwrap();
+        assert_code(runtime.replay(&cantrip, leaf).await.reply(), codes::VERIFIED);
+    }
+}
+
 const PROGRAMS: [&str; 3] = [
     "var seen = ['begun']; for (const n of [1, 2]) seen.push(count(n))",
     "seen.push('asks'); seen.push(call_agent('child')); seen.push(count(3)); seen.join()",

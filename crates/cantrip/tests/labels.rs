@@ -292,6 +292,32 @@ async fn circles_are_noticed_at_exactly_their_number_and_reset_by_change_and_by_
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_same_text_three_times_ends_a_cast_that_declares_no_ward_and_other_texts_do_not() {
+    let said = |texts: &[&str]| script(texts.iter().map(|text| Response::text(*text)).chain([done("so")]));
+    let runtime = memory();
+    let crystal = said(&["Hm.", "I think.", " I think.\n", "I think."]);
+    let cast = runtime.cast(&requiring(&crystal).build().unwrap(), CastOptions::on("go")).await;
+    assert_code(cast.reply(), codes::LOOP_DETECTED);
+    assert_eq!((&cast.reply().data()["pattern"], crystal.request_count()), (&json!("repeated_text"), 4));
+    // Only the last request says what is missing.
+    let reminded: Vec<bool> = crystal
+        .requests()
+        .iter()
+        .map(|request| request.messages.iter().any(|message| format!("{message:?}").contains("You said the same")))
+        .collect();
+    assert_eq!(reminded, [false, false, false, true]);
+    let crystal = said(&["I think.", "I think.", "I know.", "I think.", "I think."]);
+    let cast = runtime.cast(&requiring(&crystal).build().unwrap(), CastOptions::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!("so")), "{:?}", cast.reply());
+    // Where a text ends the cast, there is no second one.
+    let crystal = said(&["I think."]);
+    assert_code(
+        runtime.cast(&talking(&crystal).build().unwrap(), CastOptions::on("go")).await.reply(),
+        codes::TERMINATED,
+    );
+}
+
+#[tokio::test(start_paused = true)]
 async fn words_can_go_round_in_circles_too() {
     let runtime = memory();
     let crystal = script([Response::text("I think."), Response::text(" I think.\n"), Response::text("I think.")]);

@@ -35,6 +35,10 @@ cantrip_canon::limits! {
     BATCH_TOGETHER_MAX: usize = 64, "predicts";
     /// The time after which a line says that standard input is still being read.
     INPUT_NOTICE_MS: u64 = 1_000, "ms";
+    /// The maximum size of an image that is given with an intent.
+    IMAGE_BYTES_MAX: usize = 20 << 20, "bytes";
+    /// The maximum number of images that are given with an intent.
+    IMAGES_MAX: usize = 20, "images";
     /// The time that `doctor` waits for the first answer of `acp` and of `mcp`.
     DOCTOR_WIRE_MS: u64 = 10_000, "ms";
 }

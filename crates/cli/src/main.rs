@@ -190,7 +190,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
             let mut drawn = String::new();
             let guarded = guard
                 .call(Call::surface("models"), |rb| async {
-                    let (reply, text) = models.reply(rb);
+                    let (reply, text) = models.reply(rb).await;
                     drawn = text;
                     reply
                 })

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use cantrip::canon::EntityId;
+use cantrip::canon::{Clock, EntityId};
 use cantrip::circle::gate::builtin::{self, AskError, Human, Question};
 use cantrip::circle::gate::{AnyGate, Identity};
 use cantrip::crystal::ModelName;
 use cantrip::loom::{CantripId, Loom};
-use cantrip::{Cantrip, store_refusal};
+use cantrip::{Cantrip, MachineClock, store_refusal};
 use cantrip_ds::Predictor;
 use cantrip_reply::{Refusal, codes};
 use cantrip_service::{GateRoots, Service, SpellCatalog, SpellSummary};
@@ -27,8 +27,8 @@ use crate::origin::{self, SpellQuery};
 use crate::predictor;
 use cantrip_settings::{choice, current_folder};
 
-/// The built cantrips by file, each with the modification time of its file.
-type Built = HashMap<PathBuf, (Option<SystemTime>, Cantrip)>;
+/// The built cantrips by file, each with the modification time of its file and the day of its prices.
+type Built = HashMap<PathBuf, ((Option<SystemTime>, String), Cantrip)>;
 
 /// The spells near a folder. A spell that is cast twice is built once, unless its file has changed. An entity is
 /// resumed with the same cantrip value that it was cast with, if this process built it.
@@ -78,7 +78,8 @@ impl FileSpellCatalog {
     }
 
     fn load_file(&self, path: PathBuf) -> Result<Cantrip, Refusal> {
-        let changed = std::fs::metadata(&path).and_then(|found| found.modified()).ok();
+        let modified = std::fs::metadata(&path).and_then(|found| found.modified()).ok();
+        let changed = (modified, MachineClock::new().now().wall.day());
         let known = self.built.lock().unwrap_or_else(PoisonError::into_inner).get(&path).cloned();
         if let Some((at, cantrip)) = known
             && at == changed
@@ -110,10 +111,17 @@ impl FileSpellCatalog {
         Ok(self.intern(cantrip))
     }
 
-    /// Returns the cantrip with the same id that was built first, if there is one.
+    /// Returns the cantrip with the same id that was built first, if there is one with the same price. A price changes
+    /// when a promotion of its model ends.
     fn intern(&self, cantrip: Cantrip) -> Cantrip {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
-        made.entry(cantrip.id()).or_insert(cantrip).clone()
+        match made.get(&cantrip.id()) {
+            Some(known) if known.price() == cantrip.price() => known.clone(),
+            Some(_) | None => {
+                made.insert(cantrip.id(), cantrip.clone());
+                cantrip
+            }
+        }
     }
 
     async fn cantrip_for_entity(&self, entity: EntityId) -> Result<Cantrip, Refusal> {

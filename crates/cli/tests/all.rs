@@ -36,6 +36,7 @@ mod predicting;
 mod programs;
 mod protected_files;
 mod providers;
+mod requests;
 mod retention;
 mod runs;
 mod serve;

@@ -145,7 +145,8 @@ fn a_long_tree_is_drawn_whole_and_listed_as_far_as_an_envelope_goes() {
             "name = \"talker\"\ncrystal = \"scripted/talker.yaml\"\n[call]\nrequire_done_tool = true\n[wards]\nmax_turns = {TURNS}\n"
         ),
     );
-    folder.write("talker.yaml", &format!("responses:\n{}", "  - content: on and on\n".repeat(TURNS)));
+    let texts: String = (0..TURNS).map(|n| format!("  - content: on and on {n}\n")).collect();
+    folder.write("talker.yaml", &format!("responses:\n{texts}"));
     folder.envelope(&["cast", "talker.toml", "talk", "--store", "jsonl:kept"], codes::WARD_REACHED.any());
     assert_eq!(folder.seen(&["ls"])[0]["turns"], json!(TURNS));
     assert_eq!(folder.text(&["tree"]).lines().count(), TURNS + 2);

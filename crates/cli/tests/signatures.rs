@@ -49,6 +49,28 @@ fn stores() -> Vec<String> {
 }
 
 #[test]
+fn classify_answers_with_one_of_the_labels_that_it_was_given_or_fails() {
+    let says = |label: &str| {
+        format!("  - tool_calls: [{{id: c1, gate: done, args: {{answer: {{label: {label}, confidence: 0.9}}}}}}]\n")
+    };
+    for store in stores() {
+        let folder = Folder::new();
+        folder.write("model.yaml", &format!("responses:\n{}{}", says("grievance"), says("complaint")));
+        folder.write("bad.yaml", &format!("responses:\n{}", says("grievance").repeat(3)));
+        let predict = |script: &str| {
+            let crystal = format!("scripted/{script}");
+            let fields = ["--field", "text=It never came.", "--field", "labels=praise,complaint"];
+            let to = ["--crystal", crystal.as_str(), "--store", store.as_str(), "--json"];
+            folder.run(&[&["predict", "Classify"], &fields[..], &to[..]].concat())
+        };
+        let told = enveloped(&predict("model.yaml"), codes::PREDICTED.any());
+        assert_eq!(told["data"]["output"]["label"], "complaint", "{told}");
+        let told = enveloped(&predict("bad.yaml"), codes::OUTPUT_SCHEMA.any());
+        assert_eq!(told["data"].get("output"), None, "{told}");
+    }
+}
+
+#[test]
 fn a_newcomer_lists_shows_checks_and_publishes_signatures() {
     for store in stores() {
         let (folder, at) = (folder(), ["--store", store.as_str()]);

@@ -225,7 +225,7 @@ fn what_broke_off_is_marked_and_said_again_by_the_next_attempt() {
     terminal.wait_for("turn 1");
     speaker.say(1);
     terminal.wait_for("half a sen\n");
-    terminal.wait_for("(broken off: retry)\n");
+    terminal.wait_for("(withdrawn: the answer broke off and is requested again)\n");
     terminal.wait_for("attempt 2 of 2 in 0.0 s: ");
     speaker.say(2);
     terminal.wait_for("\na whole sentence\n");
@@ -233,6 +233,18 @@ fn what_broke_off_is_marked_and_said_again_by_the_next_attempt() {
     let whole = terminal.text();
     assert_eq!(terminal.end().1, Some(0));
     assert_eq!(whole.matches("a whole sentence").count(), 1, "{whole}");
+}
+
+#[test]
+fn where_nobody_watches_the_text_of_a_broken_attempt_is_not_told() {
+    let speaker =
+        Speaker::start(vec![(vec![text("half a sen")], End::Breaks), (vec![text("a whole one")], End::Stops)]);
+    let folder = folder(&speaker, "");
+    speaker.say(2);
+    let output = folder.run(&["cast", "speaks.toml", "go"]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), "a whole one\n"), "{output:?}");
+    let told = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(told.contains("attempt 2 of 2") && !told.contains("half a sen"), "{told}");
 }
 
 #[test]

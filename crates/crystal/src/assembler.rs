@@ -224,6 +224,12 @@ impl<'a> Assembler<'a> {
         self.calls.iter().any(|call| call.key == key)
     }
 
+    /// Returns true if a call other than `key` has this id.
+    #[cfg(feature = "http")]
+    pub(crate) fn has_other_call(&self, key: u64, id: &str) -> bool {
+        self.calls.iter().any(|call| call.key != key && call.id.as_deref() == Some(id))
+    }
+
     /// Returns the number of calls so far.
     pub fn calls(&self) -> usize {
         self.calls.len()

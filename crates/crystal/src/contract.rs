@@ -71,6 +71,29 @@ pub fn call_reminder<'a>(utterance: &Utterance, names: impl IntoIterator<Item = 
     ]
 }
 
+/// Returns the message that is added to a request after the same text came again without a call. `names` are the
+/// functions that may be called. A crystal may not see them, because the template of its server leaves them out; in a
+/// circle that runs code it is told the `language` in which it can write its program into its text instead.
+pub fn repetition_reminder<'a>(names: impl IntoIterator<Item = &'a str>, language: Option<&str>) -> Message {
+    let names: Vec<_> = names.into_iter().map(|name| format!("`{name}`")).collect();
+    let missing = match names.as_slice() {
+        [] => "no program and no `done`".to_owned(),
+        [only] => format!("no call of {only}"),
+        [_, _, ..] => format!("no call of any of {}", names.join(", ")),
+    };
+    let fenced = language.map_or_else(String::new, |language| {
+        format!(
+            " If you cannot call functions, put your program into one fenced block that begins with ```{language}; it is \
+             run, and its output is sent back to you. In it, done(answer) ends the task."
+        )
+    });
+    let content = format!(
+        "You said the same as before. There was {missing} in it, so nothing happened and nobody got your answer. Act now: \
+         make a call, and if your answer is ready, pass it to `done`.{fenced}"
+    );
+    Message::User { content: content.into() }
+}
+
 /// Returns the reply of a cast that ends because no call came after `attempts` attempts.
 pub fn missing_call_failure(attempts: u32) -> ReplyDraft<cantrip_reply::Failure> {
     codes::call_missing(attempts)

@@ -53,7 +53,7 @@ pub trait Crystal: Send + Sync {
         async {}
     }
 
-    /// Returns the price of its answers. It does not change while the crystal lives.
+    /// Returns the price of its answers now. While the crystal lives, it changes only when a promotion ends.
     fn price(&self) -> Price {
         Profiles::for_crystal(self.name()).price(self.name())
     }

@@ -7,7 +7,7 @@
 
 use url::Url;
 
-use crate::http::EndpointFault;
+use crate::http::{EndpointFault, is_loopback};
 use crate::{Access, AnyCrystal, Hosted};
 
 /// The protocol that a server speaks.
@@ -109,12 +109,7 @@ impl NamedEndpoint {
 
     /// Returns true if the address is on this machine.
     pub fn is_local(&self) -> bool {
-        match self.url.host() {
-            Some(url::Host::Domain(host)) => host == "localhost" || host.ends_with(".localhost"),
-            Some(url::Host::Ipv4(host)) => host.is_loopback(),
-            Some(url::Host::Ipv6(host)) => host.is_loopback(),
-            None => false,
-        }
+        is_loopback(&self.url)
     }
 
     /// Creates the crystal of a model at this endpoint. The key is sent to its address and nowhere else.

@@ -12,7 +12,7 @@ use url::Url;
 use crate::anthropic::Messages;
 use crate::compatible::Chat;
 use crate::gemini::Gemini;
-use crate::http::{BodyChunks, Endpoint, EndpointFault, Protocol as _, endpoint_url};
+use crate::http::{BodyChunks, Endpoint, EndpointFault, Protocol as _, endpoint_url, wall_time};
 use crate::ollama::Ollama;
 use crate::responses::Responses;
 use crate::window::WindowLookup;
@@ -240,7 +240,7 @@ impl Crystal for Hosted {
     }
 
     fn price(&self) -> Price {
-        self.endpoint.price
+        self.endpoint.price.on(wall_time())
     }
 
     async fn ask(&self, request: &Request, heard: &dyn EventSink) -> Result<Answer, Failure> {

@@ -11,9 +11,9 @@ mod limiter;
 
 use std::error::Error as _;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use cantrip_canon::{Secret, remember_secret, replace_known_secrets};
+use cantrip_canon::{Secret, Timestamp, remember_secret, replace_known_secrets};
 use cantrip_loom::Maker;
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
@@ -71,7 +71,7 @@ pub(crate) struct Endpoint {
 
 impl Endpoint {
     pub(crate) fn new(name: String, model: &str, address: Url) -> Result<Self, EndpointFault> {
-        let client = client_builder()
+        let client = client_builder(&address)
             .connect_timeout(Duration::from_millis(CONNECT_MS_MAX))
             .read_timeout(Duration::from_millis(SILENCE_MS_MAX))
             .build()
@@ -242,11 +242,29 @@ pub(crate) trait Protocol: Default + Send {
     fn refusal(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause;
 }
 
-/// Returns the builder of a client that follows no redirects.
-pub(crate) fn client_builder() -> reqwest::ClientBuilder {
+/// Returns the builder of a client for this address that follows no redirects. Every request goes through the proxy of
+/// the environment, if there is one, except to this machine: a proxy elsewhere cannot reach it, and must not see what is
+/// sent to it.
+pub(crate) fn client_builder(address: &Url) -> reqwest::ClientBuilder {
     // A program that embeds this crate may have installed another crypto provider before; then that one stays.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    reqwest::Client::builder().redirect(reqwest::redirect::Policy::none())
+    let builder = reqwest::Client::builder().redirect(reqwest::redirect::Policy::none());
+    if is_loopback(address) { builder.no_proxy() } else { builder }
+}
+
+/// Returns true if the address is on this machine.
+pub(crate) fn is_loopback(address: &Url) -> bool {
+    match address.host() {
+        Some(url::Host::Domain(host)) => host == "localhost" || host.ends_with(".localhost"),
+        Some(url::Host::Ipv4(host)) => host.is_loopback(),
+        Some(url::Host::Ipv6(host)) => host.is_loopback(),
+        None => false,
+    }
+}
+
+/// Returns the time of this machine. Only the end of a promotion depends on it; what is recorded has the caller's time.
+pub(crate) fn wall_time() -> Timestamp {
+    Timestamp::EPOCH.after(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO))
 }
 
 /// Sends a request and parses the body of a successful answer, of at most `limit` bytes.

@@ -44,6 +44,8 @@ mod retry;
 #[cfg(feature = "http")]
 mod schema;
 mod scripted;
+#[cfg(feature = "http")]
+mod table_download;
 pub mod tree;
 #[cfg(feature = "http")]
 mod window;
@@ -61,7 +63,7 @@ pub use http::{BodyChunks, EndpointFault};
 pub use local_models::{LOCAL_ADDRESSES, ModelListError, find_local_model, models_of_endpoint, models_of_provider};
 pub use message_log::{MessageLog, Messages};
 pub use name::{ModelName, NameFault, Provider, endpoint_name_fault};
-pub use price::{Price, Rates};
+pub use price::{Day, DayFault, Price, Rates};
 pub use profile::{Profile, ProfileRow, ThinkingBy};
 pub use profiles::{ModelEntry, Profiles, ProfilesFault};
 pub use program::ProgramCrystal;
@@ -72,5 +74,7 @@ pub use request::{
 };
 pub use retry::{RetryDecision, RetryPolicy};
 pub use scripted::{RecordedRequest, Response, Script, ScriptFault, ScriptedCall, ScriptedCrystal, ScriptedError};
+#[cfg(feature = "http")]
+pub use table_download::{TableDownloadError, download_table};
 #[cfg(feature = "http")]
 pub use window::WindowAssumed;

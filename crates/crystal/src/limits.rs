@@ -59,6 +59,8 @@ cantrip_canon::limits! {
     SCRIPT_NODES_MAX: usize = 1 << 20, "values";
     /// The maximum size of a table of models and prices.
     PROFILES_BYTES_MAX: usize = 1 << 20, "bytes";
+    /// The timeout for downloading a table of models.
+    TABLE_MS_MAX: u64 = 30_000, "ms";
     /// The maximum number of requests that a scripted crystal remembers. The oldest one is dropped first.
     INPUTS_RECORDED_MAX: usize = 1 << 16, "requests";
     /// The maximum number of concurrent requests with one key to one address. Further requests wait.

@@ -20,11 +20,10 @@ pub const LOCAL_ADDRESSES: [&str; 3] =
 /// Returns the first model that a server on this machine offers: Ollama at its address, then any OpenAI-compatible
 /// server at one of `others`. All are asked at once with a short timeout, so a machine without any costs that timeout.
 pub async fn find_local_model(ollama: Option<&Url>, others: &[Url]) -> Option<ModelName> {
-    let client = client(Reach::ThisMachine).ok()?;
     let home = Url::parse(Provider::Ollama.default_url()).ok();
     let asked = futures_util::future::join(
-        async { served_by_ollama(&client, ollama.or(home.as_ref())?).await },
-        futures_util::future::join_all(others.iter().map(|base| first_model(&client, base))),
+        async { served_by_ollama(ollama.or(home.as_ref())?).await },
+        futures_util::future::join_all(others.iter().map(first_model)),
     );
     let (ollama, others) = asked.await;
     ollama.or_else(|| others.into_iter().flatten().next())
@@ -81,20 +80,9 @@ pub async fn models_of_endpoint(
     fetch_models(&endpoint.url, path, headers, key).await
 }
 
-/// The destination of a lookup.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Reach {
-    ThisMachine,
-    Anywhere,
-}
-
-fn client(reach: Reach) -> Result<reqwest::Client, reqwest::Error> {
-    let builder = client_builder();
-    match reach {
-        // A lookup on this machine must not go through a proxy.
-        Reach::ThisMachine => builder.no_proxy().timeout(Duration::from_millis(NEARBY_MS_MAX)).build(),
-        Reach::Anywhere => builder.timeout(Duration::from_millis(SERVER_LIST_MS_MAX)).build(),
-    }
+/// Returns a client for lookups at this address, by the same way as its requests.
+fn client(address: &Url, timeout_ms: u64) -> Result<reqwest::Client, reqwest::Error> {
+    client_builder(address).timeout(Duration::from_millis(timeout_ms)).build()
 }
 
 /// Fetches a list of models at `path` below `base`, with the key in these headers.
@@ -117,7 +105,7 @@ async fn fetch_models(
     if headers.contains(&"x-api-key") {
         sent.insert("anthropic-version", HeaderValue::from_static("2023-06-01"));
     }
-    let client = client(Reach::Anywhere).map_err(|error| strange(&error.to_string()))?;
+    let client = client(&address, SERVER_LIST_MS_MAX).map_err(|error| strange(&error.to_string()))?;
     let response = client.get(address).headers(sent).send().await.map_err(|error| {
         ModelListError::Unreachable(if error.is_timeout() {
             format!("no answer within {SERVER_LIST_MS_MAX} ms")
@@ -150,14 +138,15 @@ async fn fetch_models(
     }
 }
 
-async fn served_by_ollama(client: &reqwest::Client, base: &Url) -> Option<ModelName> {
-    let told = fetch_json(client.get(join_url(base, ["api", "tags"])?), NEARBY_BYTES_MAX).await?;
+async fn served_by_ollama(base: &Url) -> Option<ModelName> {
+    let told =
+        fetch_json(client(base, NEARBY_MS_MAX).ok()?.get(join_url(base, ["api", "tags"])?), NEARBY_BYTES_MAX).await?;
     let model = told.pointer("/models/0/name")?.as_str()?;
     parse_model_name(&format!("{}/{model}", Provider::Ollama.as_str()))
 }
 
-async fn first_model(client: &reqwest::Client, base: &Url) -> Option<ModelName> {
-    let told = fetch_json(client.get(join_url(base, ["models"])?), NEARBY_BYTES_MAX).await?;
+async fn first_model(base: &Url) -> Option<ModelName> {
+    let told = fetch_json(client(base, NEARBY_MS_MAX).ok()?.get(join_url(base, ["models"])?), NEARBY_BYTES_MAX).await?;
     let model = told.pointer("/data/0/id")?.as_str()?;
     parse_model_name(&format!("local/{model}@{base}"))
 }

@@ -3,8 +3,15 @@
 //! Rates are money per million tokens, so the cost of a request is a sum of integer products and one division, rounded
 //! up: the booked amount is never less than the charge. Floats were turned down because of their rounding, and so was a
 //! guess for models without a price: a sum that contains a guess is a guess.
+//!
+//! A promotion is part of a price: its rates, their last day, and the rates after it. Which of them apply is decided by
+//! the day that the caller names ([`Price::on`]), so that the table needs no clock.
 
-use cantrip_canon::{Currency, Money, MoneyFault};
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use cantrip_canon::{Currency, Money, MoneyFault, Timestamp};
 use cantrip_loom::Usage;
 use serde::Deserialize;
 
@@ -32,6 +39,55 @@ pub enum Price {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rates {
     currency: Currency,
+    tiers: Tiers,
+    /// The last day of these rates, and the rates after it.
+    promotion: Option<(Day, Tiers)>,
+}
+
+/// A day of the UTC calendar.
+///
+/// ```
+/// # use cantrip_crystal::Day;
+/// let day: Day = "2026-11-30".parse().unwrap();
+/// assert!(!day.is_over("2026-11-30T23:59:59.999Z".parse().unwrap()));
+/// assert!(day.is_over("2026-12-01T00:00:00.000Z".parse().unwrap()));
+/// assert!("2026-11-31".parse::<Day>().is_err());
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Day(Timestamp);
+
+/// The text that is not a day.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a day of the form 2026-11-30")]
+pub struct DayFault(String);
+
+const ONE_DAY: Duration = Duration::from_secs(24 * 60 * 60);
+
+impl Day {
+    /// Returns true if this day has ended at `now`.
+    pub fn is_over(self, now: Timestamp) -> bool {
+        self.0.after(ONE_DAY) <= now
+    }
+}
+
+impl FromStr for Day {
+    type Err = DayFault;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let start: Result<Timestamp, _> = format!("{text}T00:00:00.000Z").parse();
+        start.map(Self).map_err(|_| DayFault(text.chars().take(64).collect()))
+    }
+}
+
+impl fmt::Display for Day {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.day())
+    }
+}
+
+/// The rates of every request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Tiers {
     usual: Tier,
     /// The threshold and the rates for a request whose prompt has more tokens than the threshold.
     long: Option<(u64, Tier)>,
@@ -79,6 +135,15 @@ impl Price {
         }
     }
 
+    /// Returns the price at this time: a promotion that has ended is replaced by the rates after it.
+    #[must_use]
+    pub fn on(self, now: Timestamp) -> Self {
+        match self {
+            Self::Listed(rates) => Self::Listed(rates.on(now)),
+            Self::Unknown | Self::Free => self,
+        }
+    }
+
     /// Returns true if a limit in this currency can be enforced.
     pub fn can_limit_in(&self, currency: Currency) -> bool {
         match self {
@@ -112,26 +177,40 @@ impl Rates {
             cached: input.micros(),
             cache_write: input.micros(),
         };
-        Ok(Self { currency: input.currency(), usual, long: None })
+        Ok(Self { currency: input.currency(), tiers: Tiers { usual, long: None }, promotion: None })
     }
 
     /// Sets the rate of tokens read from the cache.
     pub fn cached(mut self, rate: Money) -> Result<Self, MoneyFault> {
-        self.usual.cached = self.of_mine(rate)?;
+        self.tiers.usual.cached = self.of_mine(rate)?;
         Ok(self)
     }
 
     /// Sets the rate of tokens written to the cache.
     pub fn cache_write(mut self, rate: Money) -> Result<Self, MoneyFault> {
-        self.usual.cache_write = self.of_mine(rate)?;
+        self.tiers.usual.cache_write = self.of_mine(rate)?;
         Ok(self)
     }
 
     /// Sets other rates for all tokens of a request whose prompt has more than `over` tokens.
     pub fn long(mut self, over: u64, rates: &Self) -> Result<Self, MoneyFault> {
         self.of_mine(Money::zero(rates.currency))?;
-        self.long = Some((over, rates.usual));
+        self.tiers.long = Some((over, rates.tiers.usual));
         Ok(self)
+    }
+
+    /// Makes these rates a promotion: `last` is their last day, and `then` are the rates after it.
+    pub fn until(mut self, last: Day, then: &Self) -> Result<Self, MoneyFault> {
+        self.of_mine(Money::zero(then.currency))?;
+        self.promotion = Some((last, then.tiers));
+        Ok(self)
+    }
+
+    fn on(self, now: Timestamp) -> Self {
+        match self.promotion {
+            Some((last, then)) if last.is_over(now) => Self { tiers: then, promotion: None, ..self },
+            Some(_) | None => self,
+        }
     }
 
     fn of_mine(&self, rate: Money) -> Result<i64, MoneyFault> {
@@ -144,14 +223,21 @@ impl Rates {
 
     /// Returns the rates per million tokens: input, output, cache read, cache write.
     pub fn per_million(&self) -> [Money; 4] {
-        let Tier { input, output, cached, cache_write } = self.usual;
+        let Tier { input, output, cached, cache_write } = self.tiers.usual;
         [input, output, cached, cache_write]
             .map(|micros| self.money(i128::from(micros)).unwrap_or_else(|| self.nothing()))
     }
 
-    /// Returns the number of prompt tokens above which other rates apply.
-    pub fn long_over(&self) -> Option<u64> {
-        self.long.map(|(over, _)| over)
+    /// Returns the number of prompt tokens above which other rates apply, and these rates.
+    pub fn beyond(&self) -> Option<(u64, Self)> {
+        let (over, usual) = self.tiers.long?;
+        Some((over, Self { tiers: Tiers { usual, long: None }, promotion: None, ..*self }))
+    }
+
+    /// Returns the last day of these rates, if they are a promotion, and the rates after it.
+    pub fn promotion(&self) -> Option<(Day, Self)> {
+        let (last, tiers) = self.promotion?;
+        Some((last, Self { tiers, promotion: None, ..*self }))
     }
 
     fn nothing(&self) -> Money {
@@ -159,9 +245,9 @@ impl Rates {
     }
 
     fn tier(&self, prompt_tokens: u64) -> Tier {
-        match self.long {
+        match self.tiers.long {
             Some((over, long)) if prompt_tokens > over => long,
-            Some(_) | None => self.usual,
+            Some(_) | None => self.tiers.usual,
         }
     }
 
@@ -211,7 +297,7 @@ fn rounded_up(millionths: i128) -> i128 {
 #[serde(untagged)]
 enum Written {
     Word(String),
-    Rates(WrittenRates),
+    Rates(Box<WrittenRates>),
 }
 
 #[derive(Deserialize)]
@@ -222,6 +308,10 @@ struct WrittenRates {
     cached: Option<String>,
     cache_write: Option<String>,
     long: Option<WrittenLong>,
+    /// The last day of a promotion.
+    until: Option<String>,
+    /// The rates after a promotion.
+    then: Option<Box<WrittenRates>>,
 }
 
 #[derive(Deserialize)]
@@ -248,23 +338,40 @@ impl TryFrom<Written> for Price {
             },
             Written::Rates(rates) => rates,
         };
-        let WrittenRates { input, output, cached, cache_write, long } = rates;
-        let tier = |input: &str, output: &str, cached: &Option<String>, cache_write: &Option<String>| {
-            let mut rates = Rates::new(input.parse()?, output.parse()?)?;
-            if let Some(rate) = cached {
-                rates = rates.cached(rate.parse()?)?;
-            }
-            if let Some(rate) = cache_write {
-                rates = rates.cache_write(rate.parse()?)?;
-            }
-            Ok(rates)
-        };
-        let told = |fault: MoneyFault| fault.to_string();
-        let mut rates = tier(&input, &output, &cached, &cache_write).map_err(told)?;
-        if let Some(WrittenLong { over, input, output, cached, cache_write }) = long {
-            let beyond = tier(&input, &output, &cached, &cache_write).map_err(told)?;
-            rates = rates.long(over, &beyond).map_err(told)?;
-        }
-        Ok(Self::Listed(rates))
+        Ok(Self::Listed(parse_rates(&rates)?))
     }
+}
+
+fn parse_rates(written: &WrittenRates) -> Result<Rates, String> {
+    let words = |fault: MoneyFault| fault.to_string();
+    let WrittenRates { input, output, cached, cache_write, long, until, then } = written;
+    let mut rates = parse_tier(input, output, cached.as_deref(), cache_write.as_deref()).map_err(words)?;
+    if let Some(WrittenLong { over, input, output, cached, cache_write }) = long {
+        let beyond = parse_tier(input, output, cached.as_deref(), cache_write.as_deref()).map_err(words)?;
+        rates = rates.long(*over, &beyond).map_err(words)?;
+    }
+    match (until, then) {
+        (None, None) => Ok(rates),
+        (Some(last), Some(then)) => {
+            if then.until.is_some() || then.then.is_some() {
+                return Err("the rates after a promotion have no promotion of their own".to_owned());
+            }
+            let last: Day = last.parse().map_err(|fault: DayFault| fault.to_string())?;
+            rates.until(last, &parse_rates(then)?).map_err(words)
+        }
+        (Some(_), None) | (None, Some(_)) => {
+            Err("a promotion needs its last day (`until`) and the rates after it (`then`)".to_owned())
+        }
+    }
+}
+
+fn parse_tier(input: &str, output: &str, cached: Option<&str>, cache_write: Option<&str>) -> Result<Rates, MoneyFault> {
+    let mut rates = Rates::new(input.parse()?, output.parse()?)?;
+    if let Some(rate) = cached {
+        rates = rates.cached(rate.parse()?)?;
+    }
+    if let Some(rate) = cache_write {
+        rates = rates.cache_write(rate.parse()?)?;
+    }
+    Ok(rates)
 }

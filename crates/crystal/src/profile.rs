@@ -62,6 +62,10 @@ pub enum ThinkingBy {
     Nothing,
     /// A word: low, medium or high effort.
     Effort,
+    /// An effort, together with the permission to think as much as the task needs. Without it the model does not think.
+    Adaptive,
+    /// On or off: any effort switches it on.
+    Switch,
     /// A number of tokens.
     Budget,
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::limits::PROFILES_BYTES_MAX;
 use crate::name::OTHERS;
-use crate::{Price, Profile, ProfileRow, Provider};
+use crate::{Price, Profile, ProfileRow, Provider, Rates};
 
 /// Rows about models, in layers; a later layer overrides an earlier one.
 ///
@@ -41,6 +41,8 @@ pub enum ProfilesFault {
     Row { crystal: String, rule: &'static str },
     #[error("it has {bytes} bytes, and a table of models has at most {PROFILES_BYTES_MAX}")]
     TooLarge { bytes: usize },
+    #[error("an edition of the table of models needs its `version`, its date `as_of`, and rows")]
+    NoEdition,
 }
 
 /// A model that a row names.
@@ -90,6 +92,16 @@ impl Profiles {
         TABLE.get_or_init(|| Self::load(include_str!("models/here.toml")).expect("our own table, read by a test"))
     }
 
+    /// Parses another edition of the built-in table of the providers' models. It replaces that table; the rows for
+    /// crystals without a provider stay.
+    pub fn edition(text: &str) -> Result<Self, ProfilesFault> {
+        let table = parse_table(text)?;
+        if table.version.is_none() || table.as_of.is_none() || table.models.is_empty() {
+            return Err(ProfilesFault::NoEdition);
+        }
+        Self::here().clone().overlay_table(table)
+    }
+
     /// Parses a table on its own.
     pub fn load(text: &str) -> Result<Self, ProfilesFault> {
         Self { version: 0, as_of: String::new(), rows: Vec::new(), layers: 0 }.overlay(text)
@@ -97,7 +109,10 @@ impl Profiles {
 
     /// Adds the rows of `text` as a layer: each of its rows overrides all earlier rows, in the fields that it has.
     pub fn overlay(self, text: &str) -> Result<Self, ProfilesFault> {
-        let Table { version, as_of, models } = parse_table(text)?;
+        self.overlay_table(parse_table(text)?)
+    }
+
+    fn overlay_table(self, Table { version, as_of, models }: Table) -> Result<Self, ProfilesFault> {
         let mut laid = self.overlay_rows(models)?;
         laid.version = version.unwrap_or(laid.version);
         laid.as_of = as_of.unwrap_or(laid.as_of);
@@ -189,17 +204,7 @@ impl ModelEntry {
         let price = match &self.price {
             Price::Unknown => Value::Null,
             Price::Free => "free".into(),
-            Price::Listed(rates) => {
-                let [input, output, cached, cache_write] = rates.per_million();
-                json!({
-                    "per_tokens": 1_000_000,
-                    "input": input,
-                    "output": output,
-                    "cached": cached,
-                    "cache_write": cache_write,
-                    "long_over": rates.long_over(),
-                })
-            }
+            Price::Listed(rates) => rates_value(rates),
         };
         json!({
             "crystal": self.crystal,
@@ -211,6 +216,24 @@ impl ModelEntry {
             "default": self.default,
         })
     }
+}
+
+/// Serializes rates, with those of long requests and those after a promotion.
+fn rates_value(rates: &Rates) -> Value {
+    let [input, output, cached, cache_write] = rates.per_million();
+    let beyond = rates.beyond();
+    let promotion = rates.promotion();
+    json!({
+        "per_tokens": 1_000_000,
+        "input": input,
+        "output": output,
+        "cached": cached,
+        "cache_write": cache_write,
+        "long_over": beyond.map(|(over, _)| over),
+        "long": beyond.map(|(_, rates)| rates_value(&rates)),
+        "until": promotion.map(|(last, _)| last.to_string()),
+        "then": promotion.map(|(_, rates)| rates_value(&rates)),
+    })
 }
 
 fn provider_of(row: &ProfileRow) -> Option<Provider> {

@@ -11,13 +11,17 @@ use crate::Failure;
 use crate::failure::Cause;
 use crate::limits::{RETRIES_MAX, RETRY_AFTER_MS_MAX, RETRY_BASE_MS, RETRY_CAP_MS};
 
+/// "Overloaded", which some providers and the gateways before them answer where others answer 503.
+const OVERLOADED: u16 = 529;
+const UNAVAILABLE: u16 = 503;
+
 /// When a failed request is retried, and after which delay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct RetryPolicy {
     /// The maximum number of retries after the first attempt.
     pub max_retries: u32,
-    /// The HTTP statuses after which a request is retried.
+    /// The HTTP statuses after which a request is retried. 529 is retried like 503.
     pub retryable_status_codes: Vec<u16>,
     /// The maximum of the first random delay; it doubles with each retry.
     pub base_ms: u64,
@@ -56,7 +60,10 @@ impl RetryPolicy {
     /// Returns true if another attempt may succeed.
     pub fn is_retryable(&self, failure: &Failure) -> bool {
         match &failure.cause {
-            Cause::Status { status, .. } => self.retryable_status_codes.contains(status),
+            Cause::Status { status, .. } => {
+                let as_listed = if *status == OVERLOADED { UNAVAILABLE } else { *status };
+                self.retryable_status_codes.contains(status) || self.retryable_status_codes.contains(&as_listed)
+            }
             Cause::Unreachable { .. } | Cause::TimedOut { .. } | Cause::Broken { .. } => true,
             Cause::TooLarge { .. } | Cause::ContextTooLong { .. } | Cause::Refused { .. } | Cause::Rejected { .. } => {
                 false

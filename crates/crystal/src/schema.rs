@@ -45,6 +45,9 @@ const GEMINI: [&str; 21] = [
     "propertyOrdering",
 ];
 
+/// The formats of strings and numbers that Gemini accepts. It rejects a request with another one.
+const GEMINI_FORMATS: [&str; 7] = ["date-time", "date", "time", "int32", "int64", "float", "double"];
+
 /// Returns the schema in the keywords that Gemini supports. Other keywords move into the description.
 pub(crate) fn for_gemini(schema: &Value) -> Value {
     let Value::Object(object) = schema else { return schema.clone() };
@@ -52,7 +55,11 @@ pub(crate) fn for_gemini(schema: &Value) -> Value {
     // Gemini allows no other keyword beside a reference.
     let refers = object.contains_key("$ref");
     for (keyword, value) in object {
+        let is_known_format = || value.as_str().is_some_and(|format| GEMINI_FORMATS.contains(&format));
         match keyword.as_str() {
+            "format" if !refers && !is_known_format() => {
+                left.insert(keyword.clone(), value.clone());
+            }
             known if GEMINI.contains(&known) && (!refers || known.starts_with('$')) => {
                 kept.insert(keyword.clone(), with_schemas(keyword, value));
             }

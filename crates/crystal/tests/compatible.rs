@@ -93,11 +93,17 @@ async fn calls_are_kept_apart_by_their_index() {
 }
 
 #[tokio::test]
-async fn doubled_ids_and_missing_ids_are_told_apart() {
+async fn doubled_ids_are_renamed_where_the_order_is_clear_and_missing_ones_are_made() {
     let call =
         |index: u64, id: Value| json!({"index": index, "id": id, "function": {"name": "read", "arguments": "{}"}});
     let doubled = delta(json!({"tool_calls": [call(0, "c".into()), call(1, "c".into())]}));
     let said = ask(stream(&[doubled, end("tool_calls")])).await.unwrap().utterance;
+    assert_eq!((said.calls.len(), contract::find_violation(&said)), (2, None));
+    assert_eq!(said.calls[0].tool_call_id, "c", "the first one keeps its id");
+    // Without an index the second piece may continue the first one.
+    let unnumbered = || json!({"id": "c", "function": {"name": "read", "arguments": "{}"}});
+    let unclear = delta(json!({"tool_calls": [unnumbered(), unnumbered()]}));
+    let said = ask(stream(&[unclear, end("tool_calls")])).await.unwrap().utterance;
     assert!(matches!(contract::find_violation(&said), Some(contract::ContractViolation::DuplicateCall { .. })));
     let missing = delta(json!({"tool_calls": [call(0, Value::Null), call(1, Value::Null)]}));
     let said = ask(stream(&[missing, end("tool_calls")])).await.unwrap().utterance;

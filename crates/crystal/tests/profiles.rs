@@ -128,7 +128,9 @@ fn a_table_that_makes_no_sense_says_what_and_where() {
     }
     let rule = |rows: &str| match fault(rows) {
         ProfilesFault::Row { rule, .. } => rule,
-        other @ (ProfilesFault::Unparsable { .. } | ProfilesFault::TooLarge { .. }) => panic!("{other}"),
+        other @ (ProfilesFault::Unparsable { .. } | ProfilesFault::TooLarge { .. } | ProfilesFault::NoEdition) => {
+            panic!("{other}")
+        }
     };
     assert_eq!(rule("[[model]]\nwindow = 1\n"), "a row needs its crystal: crystal = \"provider/model\"");
     assert_eq!(rule("[[model]]\ncrystal = 'x'\n[[model]]\ncrystal = 'x'\n"), "two rows speak of it");
@@ -172,6 +174,70 @@ fn a_request_costs_what_its_rates_say_rounded_up_once() {
     assert_eq!(Price::Unknown.cost(&usage(9, 0, None, 9)), None);
     let vast = usage(u64::MAX, 0, None, u64::MAX);
     assert_eq!(price.cost(&vast), None, "no amount of money is that large");
+}
+
+#[test]
+fn a_promotion_ends_with_its_last_day_and_the_rates_after_it_apply() {
+    let row = |price: &str| format!("[[model]]\ncrystal = 'a/b'\nprice = {price}\n");
+    let promoted = "{ input = '2 USD', output = '10 USD', long = { over = 100, input = '3 USD', output = '11 USD' }, \
+                    until = '2026-11-30', then = { input = '4 USD', output = '20 USD' } }";
+    let price = Profiles::load(&row(promoted)).unwrap().price("a/b");
+    let at = |time: &str| price.on(time.parse().unwrap());
+    let cost = |price: Price, prompt| price.worst_cost(prompt, 10).unwrap().micros();
+    let before = at("2026-11-30T23:59:59.999Z");
+    assert_eq!((cost(before, 100), cost(before, 101)), (200 + 100, 303 + 110));
+    let (last, then) = before.rates().and_then(Rates::promotion).unwrap();
+    assert_eq!((last.to_string(), then.per_million()[1].micros()), ("2026-11-30".to_owned(), 20_000_000));
+    let after = at("2026-12-01T00:00:00.000Z");
+    assert_eq!((cost(after, 100), cost(after, 101)), (400 + 200, 404 + 200), "it has no other rate for long prompts");
+    assert_eq!(after.rates().and_then(Rates::promotion), None);
+    let then = |then: &str, until: &str| format!("{{ input = '2 USD', output = '10 USD'{until}{then} }}");
+    let rates = ", then = { input = '4 USD', output = '20 USD' }";
+    for wrong in [
+        then("", ", until = '2026-11-30'"),
+        then(rates, ""),
+        then(rates, ", until = '2026-11-31'"),
+        then(", then = { input = '4 EUR', output = '20 EUR' }", ", until = '2026-11-30'"),
+    ] {
+        assert!(Profiles::load(&row(&wrong)).is_err(), "{wrong}");
+    }
+    assert!(Profiles::load(&row(&then(rates, ", until = '2026-11-30'"))).is_ok());
+}
+
+#[test]
+fn the_current_models_of_each_family_have_rows() {
+    let table = Profiles::builtin();
+    for name in [
+        "anthropic/claude-fable-5-1",
+        "anthropic/claude-fable-5-2",
+        "openai/gpt-6-astra",
+        "openai/gpt-6-luna",
+        "openai/gpt-5.6-sol",
+        "gemini/gemini-4-argon",
+        "gemini/gemini-3.1-pro-preview",
+        "openrouter/openai/gpt-6-astra",
+        "openrouter/anthropic/claude-fable-5.1",
+    ] {
+        assert!(matches!(table.price(name), Price::Listed(_)), "{name}");
+        assert!(table.profile(name).window.is_some_and(|window| window >= 1_000_000), "{name}");
+    }
+    assert!(table.price("gemini/gemini-4-argon").rates().and_then(Rates::promotion).is_some());
+    let (over, _) = table.price("openai/gpt-6-astra").rates().and_then(Rates::beyond).unwrap();
+    assert_eq!(over, 272_000);
+}
+
+#[test]
+fn another_edition_replaces_the_rows_of_providers_and_leaves_the_others() {
+    let text =
+        "version = 900\nas_of = '2030-01-01'\n[[model]]\ncrystal = 'openai/new'\ndefault = true\nwindow = 9_000\n";
+    let edition = Profiles::edition(text).unwrap();
+    assert_eq!((edition.version(), edition.as_of()), (900, "2030-01-01"));
+    assert_eq!(edition.default_model(Provider::OpenAi), Some("openai/new"));
+    assert_eq!(edition.price("openai/gpt-5"), Price::Unknown, "the earlier rows are gone");
+    assert_eq!(edition.price("scripted/a"), Price::Free);
+    for text in ["version = 900\nas_of = '2030-01-01'\n", "version = 900\n[[model]]\ncrystal = 'a/b'\n", ""] {
+        assert_eq!(Profiles::edition(text), Err(ProfilesFault::NoEdition), "{text}");
+    }
 }
 
 #[test]

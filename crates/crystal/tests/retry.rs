@@ -31,6 +31,9 @@ fn by_default_six_attempts_are_made() {
 fn only_some_statuses_are_asked_again() {
     let retried = |code| RetryPolicy::default().is_retryable(&status(code, None));
     assert!([429, 500, 502, 503, 504].into_iter().all(retried));
+    assert!(retried(529), "overloaded, on whatever wire");
+    let never = RetryPolicy { retryable_status_codes: vec![429], ..RetryPolicy::default() };
+    assert!(!never.is_retryable(&status(529, None)), "as 503, and only then");
     assert!(![400, 401, 403, 404, 408, 501].into_iter().any(retried));
 }
 

@@ -26,7 +26,13 @@ impl PredictPreparer for Predictor {
                 if asked.resumed { self.reopen_nested(&asked).await? } else { self.begin_nested(&asked).await? };
             let ReadyPredict { signature, artifact, input, crystal, rendered, filing } = ready;
             let (strategy, how) = (filing.strategy, filing.asked.clone());
-            let made = ProgramSpec { signature: &signature, artifact: &artifact, rendered: &rendered, asked: &how };
+            let made = ProgramSpec {
+                signature: &signature,
+                input: &input,
+                artifact: &artifact,
+                rendered: &rendered,
+                asked: &how,
+            };
             let (cantrip, context) = self.build_cantrip(made, strategy, crystal, &input, asked.max_depth)?;
             let attempts = match strategy {
                 Strategy::Direct => Some(u64::from(how.repair_attempts) + 1),

@@ -303,7 +303,13 @@ impl Predictor {
     ) -> Result<PredictOutcome, PredictFailure> {
         let ReadyPredict { signature, artifact, input, crystal, rendered, filing } = ready;
         let (predict, strategy, asked) = (filing.predict, filing.strategy, filing.asked.clone());
-        let made = ProgramSpec { signature: &signature, artifact: &artifact, rendered: &rendered, asked: &asked };
+        let made = ProgramSpec {
+            signature: &signature,
+            input: &input,
+            artifact: &artifact,
+            rendered: &rendered,
+            asked: &asked,
+        };
         let (cantrip, context) = self.build_cantrip(made, strategy, crystal, &input, 1)?;
         let runtime = self.runtime.with_actor(actor(&filing.owner)?).with_observer(PredictObserver(Arc::new(filing)));
         let payer = asked.authorization_id.as_deref().and_then(|id| id.parse().ok());

@@ -19,9 +19,38 @@ use crate::structured::{StructuredCrystal, StructuredMode};
 #[derive(Clone, Copy)]
 pub(crate) struct ProgramSpec<'a> {
     pub signature: &'a Signature,
+    pub input: &'a Value,
     pub artifact: &'a Artifact,
     pub rendered: &'a Rendered,
     pub asked: &'a PredictSettings,
+}
+
+/// The keyword of a property in an output schema: its value must be one of those that the named input lists.
+const ONE_OF_INPUT: &str = "x-one-of-input";
+
+/// The built-in signature that was published without the keyword and whose hash keeps it so, its property, and the input
+/// that lists the values.
+const CLASSIFY: [&str; 3] = ["@cantrip/text/Classify.v1", "label", "labels"];
+
+/// Returns the schema of the answer to this input: the output schema of the signature, with the values that the input
+/// allows. The model is held to it and the answer is checked against it, so a label that nobody asked for is no success.
+fn output_schema(signature: &Signature, input: &Value) -> Value {
+    let mut schema = signature.output().source().clone();
+    let [classify, label, labels] = CLASSIFY;
+    let is_classify = signature.id().to_string() == classify;
+    let properties = schema.get_mut("properties").and_then(Value::as_object_mut);
+    for (name, property) in properties.into_iter().flatten() {
+        let Some(property) = property.as_object_mut() else { continue };
+        let declared = property.shift_remove(ONE_OF_INPUT);
+        let built_in = (is_classify && name == label).then_some(labels);
+        let listed = declared.as_ref().and_then(Value::as_str).or(built_in).and_then(|from| input.get(from));
+        if let Some(Value::Array(allowed)) = listed
+            && !allowed.is_empty()
+        {
+            property.insert("enum".to_owned(), Value::Array(allowed.clone()));
+        }
+    }
+    schema
 }
 
 /// Returns the common parts of both programs.
@@ -41,7 +70,7 @@ fn base_builder(made: ProgramSpec<'_>, call: Call) -> cantrip::CantripBuilder {
         .name(made.signature.id().to_string())
         .call(call)
         .gate(done())
-        .answer_schema(made.signature.output().source().clone())
+        .answer_schema(output_schema(made.signature, made.input))
         .ward("timeout", format!("{timeout_seconds}s"))
         .park(false);
     match max_cost {
@@ -56,7 +85,7 @@ pub(crate) fn direct_cantrip(
     crystal: AnyCrystal,
     mode: StructuredMode,
 ) -> Result<Cantrip, Refusal> {
-    let ProgramSpec { signature, artifact, rendered, asked } = made;
+    let ProgramSpec { signature, input, artifact, rendered, asked } = made;
     let mut demos = Vec::new();
     if !signature.prompt().names_demos() {
         for demo in artifact.demos() {
@@ -65,7 +94,7 @@ pub(crate) fn direct_cantrip(
         }
     }
     let call = Call::new().system_prompt(&rendered.system).tool_choice(ToolChoice::Required);
-    let schema = signature.output().source().clone();
+    let schema = output_schema(signature, input);
     base_builder(made, call)
         .crystal(StructuredCrystal::new(crystal, mode, schema, demos))
         .ward("max_turns", u64::from(asked.repair_attempts) + 1)
@@ -91,7 +120,7 @@ pub(crate) fn variables(signature: &Signature, input: &Value, history: Option<&V
         variables.insert(HISTORY.to_owned(), history.clone());
     }
     variables.insert("inputs".to_owned(), input.clone());
-    variables.insert("output_schema".to_owned(), signature.output().source().clone());
+    variables.insert("output_schema".to_owned(), output_schema(signature, input));
     Value::Object(variables)
 }
 
@@ -126,7 +155,7 @@ pub(crate) fn rlm_cantrip(
     variables: &Value,
     depth: u64,
 ) -> Result<Cantrip, Refusal> {
-    let ProgramSpec { signature, artifact, rendered, asked } = made;
+    let ProgramSpec { signature, artifact, rendered, asked, .. } = made;
     let mut prompt = format!("{}\n\n{}", rendered.system, describe_variables(variables));
     if !signature.prompt().names_demos() {
         for demo in artifact.demos() {

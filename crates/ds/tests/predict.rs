@@ -7,8 +7,8 @@ use cantrip::crystal::{Price, Profile, ProfileRow, Response};
 use cantrip::loom::{AnyLoom, Contracts, Ledger, Loom, Message, PageRequest, ReceiptFilter, ReservationFilter, Usage};
 use cantrip::spend::AuthorizationMode;
 use cantrip_contract::{
-    Canary, ChangeAuthor, ContractRow, Kind, OriginRow, PointerChange, PointerOperation, Provenance, Receipt,
-    SignatureOrigin, Status,
+    Canary, ChangeAuthor, ContractRow, Kind, NoFiles, OriginRow, PointerChange, PointerOperation, Provenance, Receipt,
+    Signature, SignatureOrigin, Status,
 };
 use cantrip_ds::{PredictOptions, TraceArchive, verify};
 use cantrip_reply::codes;
@@ -307,6 +307,61 @@ async fn the_pointer_says_which_artifact_runs_and_the_receipt_says_so() {
         assert_code(&reply.guarded.reply, codes::PREDICTED);
         assert_eq!(receipts(&loom).await.pop().unwrap().policy.pointer_version, None);
         sound(&loom).await;
+    }
+}
+
+#[tokio::test]
+async fn a_label_that_was_not_given_is_asked_for_again_and_is_never_a_success() {
+    let classify = &cantrip_contract::built_in()[0];
+    let input = json!({"text": "Where is it?", "labels": ["praise", "question"]});
+    let says_label = |label: &str| done(json!({"label": label, "confidence": 0.9}));
+    for (loom, _folder) in stores() {
+        let script = scripted([says_label("query"), says_label("question")]);
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
+        let reply = predictor.predict(classify.id(), &input, PredictOptions::default()).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        let output = reply.predicted.output.unwrap();
+        assert_eq!((&output["label"], script.request_count()), (&json!("question"), 2));
+    }
+    for (loom, _folder) in stores() {
+        let script = scripted(["query", "Question", "other"].map(says_label));
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
+        let reply = predictor.predict(classify.id(), &input, PredictOptions::default()).await;
+        assert_code(&reply.guarded.reply, codes::OUTPUT_SCHEMA);
+        assert_eq!((reply.predicted.output, script.request_count()), (None, 3));
+    }
+}
+
+#[tokio::test]
+async fn a_signature_of_ones_own_can_name_the_input_that_lists_its_values() {
+    let text = r#"
+namespace = "@me/text"
+name = "Choose"
+version = 1
+program_template = "direct.v1"
+instructions = "Choose a voice."
+prompt_template.system = "{{ instructions }}"
+prompt_template.user = "{{ inputs.voices | join(', ') }}"
+[input_schema]
+type = "object"
+required = ["voices"]
+additionalProperties = false
+properties.voices = { type = "array", items = { type = "string" } }
+[output_schema]
+type = "object"
+required = ["voice"]
+additionalProperties = false
+properties.voice = { type = "string", x-one-of-input = "voices" }
+"#;
+    let signature = Signature::parse(text, &NoFiles).unwrap();
+    for (loom, _folder) in stores() {
+        let script = scripted(["tenor", "bass"].map(|voice| done(json!({ "voice": voice }))));
+        let predictor = predictor(&loom, says(&script), TraceArchive::inline());
+        predictor.catalog().add(&signature, SignatureOrigin::Api, "ann").await.unwrap();
+        let input = json!({"voices": ["alto", "bass"]});
+        let reply = predictor.predict(signature.id(), &input, PredictOptions::default()).await;
+        assert_code(&reply.guarded.reply, codes::PREDICTED);
+        assert_eq!((reply.predicted.output, script.request_count()), (Some(json!({"voice": "bass"})), 2));
     }
 }
 

@@ -37,7 +37,7 @@ use self::active_call::{
     ActiveCall, CallEnd, CallTimer, DetachedCall, DetachedCount, GuardedFuture, ToolOutput, ValueOf,
 };
 use crate::builder::{Reply, ReplyBuilder};
-use crate::limits::{GATE_RESULT_BYTES_MAX, REPLY_BYTES_MAX};
+use crate::limits::{ANSWER_REPLY_BYTES_MAX, GATE_RESULT_BYTES_MAX, REPLY_BYTES_MAX};
 use crate::log::CallLocation;
 use crate::panics::{Panic, catch_panic, install_hook};
 
@@ -108,6 +108,12 @@ impl Call {
     /// Limits the bytes of the reply's data as JSON; never more than [`REPLY_BYTES_MAX`].
     pub fn bytes_max(mut self, bytes: usize) -> Self {
         self.bytes_max = bytes.min(REPLY_BYTES_MAX);
+        self
+    }
+
+    /// Lets the reply carry the answer of a cast, which may be larger than other data.
+    pub fn with_answer(mut self) -> Self {
+        self.bytes_max = ANSWER_REPLY_BYTES_MAX;
         self
     }
 

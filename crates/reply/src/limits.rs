@@ -7,6 +7,9 @@ cantrip_canon::limits! {
     /// The maximum size of the data of one reply, as compact JSON; larger data is MCP-SYS-E-003. A client reads it all
     /// into memory.
     REPLY_BYTES_MAX: usize = 1 << 20, "bytes";
+    /// The maximum size of the data of a reply that carries the answer of a cast. An answer that was recorded is also
+    /// delivered; as JSON a byte of it may take six.
+    ANSWER_REPLY_BYTES_MAX: usize = 64 << 20, "bytes";
     /// The default maximum size of a gate's result; a larger result is MCP-SYS-E-003. A gate may set its own limit.
     GATE_RESULT_BYTES_MAX: usize = 256 << 10, "bytes";
     /// The maximum length of a field's value in a message. The rest is cut; the data has the whole value.
@@ -27,6 +30,7 @@ cantrip_canon::limits! {
     PANIC_BACKTRACE_BYTES_MAX: usize = 32 << 10, "bytes";
 }
 
+const _: () = assert!(REPLY_BYTES_MAX <= ANSWER_REPLY_BYTES_MAX);
 const _: () = assert!(GATE_RESULT_BYTES_MAX <= REPLY_BYTES_MAX / 2, "an envelope adds to what a gate gave");
 // A verifier's output in plain letters, with the words around it, must survive the truncation of the whole text.
 const _: () = assert!(VERIFY_RULE_CHARS_MAX + 128 <= OBSERVATION_TEXT_BYTES_MAX);

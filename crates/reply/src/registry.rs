@@ -300,7 +300,7 @@ registry! {
         "`max_turns`, `timeout`, `max_tokens` or `max_cost` was reached; also the reply of a gate or program that was interrupted by it, and of a predict without an answer (`no_answer`)";
     "EN-EXEC-D-002" Denied LOOP_DETECTED loop_detected(pattern, count) Stop
         "the same {pattern} came {count} times"
-        "ward `loop_detected` found the same turn several times in a row, or two turns that alternate";
+        "ward `loop_detected` found the same turn several times in a row, or two turns that alternate; or, without that ward, the same text came three times without a call (`repeated_text`)";
     "EN-EXEC-D-003" Denied ENDED_FROM_OUTSIDE ended_from_outside(actor, reason) Stop
         "ended by {actor}: {reason}"
         "the reason is `cancelled` or `parent_terminated`";

@@ -2,7 +2,7 @@
 
 use cantrip::canon::{ApprovalId, EntityId, Money, RunId, TurnId};
 use cantrip::loom::{
-    Actor, AppendOutcome, CantripId, CastParked, Content, Journal, Loom, RecordDraft, Reward, Step, StepId,
+    Actor, AppendOutcome, Body, CantripId, CastParked, Content, Journal, Loom, RecordDraft, Reward, Step, StepId,
 };
 use cantrip::reply::{Call, GuardedReply, Refusal, codes};
 use cantrip::{
@@ -21,6 +21,8 @@ pub struct CastRequest {
     pub intent: Option<Content>,
     /// Data that a new entity finds as `context`.
     pub context: Option<Value>,
+    /// The bytes of the images in the intent.
+    pub attached: Vec<Body>,
     /// A separate authorization for a new cast, limited to this amount in total.
     pub budget: Option<Money>,
     /// The id for the run, if the caller watches for it: a fresh id of the runtime.
@@ -37,12 +39,13 @@ impl CastRequest {
     }
 
     fn into_options(self) -> CastOptions {
-        let Self { intent, context, budget, run, follows, cancel } = self;
+        let Self { intent, context, attached, budget, run, follows, cancel } = self;
         let intent = intent.unwrap_or(Content::Parts(Vec::new()));
         let mut casting = CastOptions::on(intent).cancelled_by(&cancel);
         if let Some(context) = context {
             casting = casting.context(context);
         }
+        casting = attached.into_iter().fold(casting, CastOptions::attach);
         if let Some(budget) = budget {
             casting = casting.budget(budget);
         }

@@ -6,6 +6,9 @@ cantrip_canon::limits! {
     /// The maximum number of consecutive texts that were cut off at the token limit of an answer. The cast ends with
     /// the last one.
     CUT_TEXTS_MAX: u32 = 8, "texts";
+    /// The number of times in a row that an entity may say the same text without a call. The cast ends with the last one,
+    /// whether or not the ward `loop_detected` is declared; before it, the crystal is told what is missing.
+    REPEATED_TEXTS_MAX: u64 = 3, "texts";
     /// The maximum size of an intent that a fold quotes.
     INTENT_QUOTED_BYTES_MAX: usize = 1_000, "bytes";
     /// The minimum of this size, for small windows.

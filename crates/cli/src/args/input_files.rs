@@ -6,11 +6,12 @@ use std::path::Path;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
+use cantrip::loom::{Body, Part};
 use cantrip_reply::{Refusal, codes};
 use cantrip_terminal::present::say;
 use serde_json::Value;
 
-use crate::limits::INPUT_NOTICE_MS;
+use crate::limits::{IMAGE_BYTES_MAX, INPUT_NOTICE_MS};
 
 /// The line for a standard input that stays open.
 const INPUT_NOTICE: &str = "reading standard input until it is closed; if there is nothing to read, add: < /dev/null";
@@ -23,6 +24,34 @@ pub(crate) fn context_file(path: &Path) -> Result<Option<Value>, Refusal> {
 /// Reads the text of a file.
 pub(crate) fn text_file(path: &Path) -> Result<String, Refusal> {
     fs::read_to_string(path).map_err(|error| unread(&path.display().to_string(), &error))
+}
+
+/// Reads an image file. Returns the part of an intent that shows it, and its bytes.
+pub(crate) fn image_file(path: &Path) -> Result<(Part, Body), Refusal> {
+    let shown = path.display().to_string();
+    let mut bytes = Vec::new();
+    // Read one byte more than allowed, to detect a file that is too long.
+    let read = fs::File::open(path).and_then(|file| file.take(IMAGE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes));
+    read.map_err(|error| unread(&shown, &error))?;
+    if bytes.len() > IMAGE_BYTES_MAX {
+        return Err(codes::limit(shown, bytes.len(), IMAGE_BYTES_MAX).into());
+    }
+    let Some(media_type) = image_type(&bytes) else {
+        return Err(codes::target_unusable(shown, "it is not a PNG, JPEG, GIF or WebP image").into());
+    };
+    let body = Body::new(bytes).map_err(|error| codes::target_unusable(shown, error.to_string()))?;
+    Ok((Part::Image { media_type: media_type.to_owned(), image: body.reference() }, body))
+}
+
+/// Returns the media type of an image by its first bytes, because the name of a file may say anything.
+fn image_type(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("image/png"),
+        [0xff, 0xd8, 0xff, ..] => Some("image/jpeg"),
+        [b'G', b'I', b'F', b'8', ..] => Some("image/gif"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("image/webp"),
+        _ => None,
+    }
 }
 
 /// Reads the text of a file, or of standard input for `-`. More than `bytes_max` bytes are refused.

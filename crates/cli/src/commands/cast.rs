@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cantrip::canon::Money;
-use cantrip::loom::Ending;
+use cantrip::loom::{Body, Content, Ending, Part};
 use cantrip::{Cancel, Cantrip, CastReply};
 use cantrip_reply::{Call, ExitStatus, Guard, Refusal, codes};
 use cantrip_service::{CastRequest, Service};
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use crate::args::input_files;
 use crate::args::spells::{self, Source};
 use crate::args::store::{self, Store};
+use crate::limits::IMAGES_MAX;
 use crate::origin;
 use crate::runtime::runtime;
 use cantrip_settings::{choice, current_folder};
@@ -41,6 +42,10 @@ pub(crate) struct Cast {
     /// input.
     #[arg(long, value_name = "FILE")]
     context: Option<PathBuf>,
+
+    /// An image to send with the intent: PNG, JPEG, GIF or WebP. Can be given several times.
+    #[arg(long, value_name = "FILE")]
+    image: Vec<PathBuf>,
 
     /// Use this crystal (model) instead of the one that the spell names.
     #[arg(long, value_name = "PROVIDER/MODEL", env = "CANTRIP_CRYSTAL")]
@@ -73,7 +78,9 @@ struct Prepared {
     source: Source,
     cantrip: Cantrip,
     store: Store,
-    intent: String,
+    intent: Content,
+    /// The bytes of the images in the intent.
+    attached: Vec<Body>,
     context: Option<Value>,
 }
 
@@ -109,6 +116,7 @@ impl Cast {
 
     async fn prepare(&self) -> Result<Prepared, Refusal> {
         let (source, intent) = self.spell().await?;
+        let images = self.images()?;
         let spell = source.read(self.crystal.as_deref())?;
         let here = current_folder()?;
         if store::would_be_made(self.store.as_deref(), &here) {
@@ -124,7 +132,21 @@ impl Cast {
             None if from_input || !input_files::is_piped() => None,
             None => input_files::context(input_files::standard_input(self.quiet)?),
         };
-        Ok(Prepared { spell, source, cantrip, store, intent, context })
+        let (parts, attached): (Vec<Part>, Vec<Body>) = images.into_iter().unzip();
+        let intent = if parts.is_empty() {
+            Content::Text(intent)
+        } else {
+            Content::Parts([vec![Part::Text { text: intent }], parts].concat())
+        };
+        Ok(Prepared { spell, source, cantrip, store, intent, attached, context })
+    }
+
+    /// Reads the images of the intent.
+    fn images(&self) -> Result<Vec<(Part, Body)>, Refusal> {
+        if self.image.len() > IMAGES_MAX {
+            return Err(codes::limit("--image", self.image.len(), IMAGES_MAX).into());
+        }
+        self.image.iter().map(|path| input_files::image_file(path)).collect()
     }
 
     /// Returns the named spell, or the built-in one, and the intent.
@@ -151,7 +173,7 @@ impl Cast {
     }
 
     async fn cast(&self, guard: &Guard, present: Present, prepared: Prepared) -> ExitCode {
-        let Prepared { spell, source, cantrip, store, intent, context } = prepared;
+        let Prepared { spell, source, cantrip, store, intent, attached, context } = prepared;
         origin::note(&store, &cantrip, &source);
         let shows = OutputMode::of(present.json, self.jsonl, self.quiet);
         let mut viewer = Viewer::new(shows);
@@ -161,9 +183,10 @@ impl Cast {
         let cancel = Cancel::new();
         let ask = CastRequest {
             context,
+            attached,
             budget: self.budget,
             cancel: cancel.clone(),
-            ..CastRequest::with_intent(intent.as_str())
+            ..CastRequest::with_intent(intent)
         };
         let cast = service.cast(&cantrip, ask);
         let reply = follow_cast(&mut viewer, &service, (&spell, &cantrip), &cancel, cast, async || ()).await;

@@ -1,12 +1,16 @@
 //! `cantrip models`: the known models, and which of them can be used from here.
 
 use std::fmt::Write;
+use std::path::Path;
 
-use cantrip::crystal::{ModelEntry, Price, Profiles, Provider};
+use cantrip::MachineClock;
+use cantrip::canon::Clock;
+use cantrip::crystal::{ModelEntry, Price, Profiles, Provider, Rates, TableDownloadError, download_table};
 use cantrip_reply::{Refusal, Reply, ReplyBuilder, codes};
 use serde_json::{Value, json};
+use url::Url;
 
-use cantrip_settings::models::known;
+use cantrip_settings::models::{StoredEdition, known, read_table, store_edition};
 use cantrip_settings::{endpoints, keys};
 use cantrip_terminal::present::{BOLD, DIM, strip_control};
 
@@ -15,7 +19,8 @@ use cantrip_terminal::present::{BOLD, DIM, strip_control};
 /// You can correct the data of a model and add models in your own table: the file that CANTRIP_MODELS names, or
 /// models.toml in the folder cantrip of your configuration folder.
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  cantrip models\n  cantrip models anthropic\n  cantrip models --json")]
+#[command(after_help = "Examples:\n  cantrip models\n  cantrip models anthropic\n  cantrip models --json\n  \
+                        cantrip models --update newer.toml")]
 pub(crate) struct Models {
     /// List only models whose name contains this text.
     filter: Option<String>,
@@ -23,6 +28,10 @@ pub(crate) struct Models {
     /// Print the page docs/generated/models.md: the models that come with the program.
     #[arg(long, conflicts_with_all = ["filter", "json"])]
     markdown: bool,
+
+    /// Replace the table of models by a newer one, and print its hash. It is read from a file or from an https address.
+    #[arg(long, value_name = "FILE|URL", conflicts_with_all = ["filter", "markdown"])]
+    update: Option<String>,
 }
 
 /// A provider or an endpoint, and whether its models can be used from here.
@@ -68,7 +77,14 @@ impl ProviderStatus {
 }
 
 impl Models {
-    pub(crate) fn reply(&self, rb: ReplyBuilder) -> (Reply, String) {
+    pub(crate) async fn reply(&self, rb: ReplyBuilder) -> (Reply, String) {
+        match &self.update {
+            Some(source) => update(rb, source).await,
+            None => self.list(rb),
+        }
+    }
+
+    fn list(&self, rb: ReplyBuilder) -> (Reply, String) {
         match known().and_then(|known| Ok((known, ProviderStatus::all()?))) {
             Ok((known, ready)) => {
                 let rows = self.selected(&known);
@@ -103,7 +119,40 @@ impl Models {
             return Profiles::builtin().models();
         }
         let wanted = self.filter.as_deref().unwrap_or_default();
-        known.models().into_iter().filter(|model| model.crystal.contains(wanted)).collect()
+        models_today(known).into_iter().filter(|model| model.crystal.contains(wanted)).collect()
+    }
+}
+
+/// Returns the models with the prices of today: the rates of a promotion that has ended are gone.
+fn models_today(known: &Profiles) -> Vec<ModelEntry> {
+    let now = MachineClock::new().now().wall;
+    let models = known.models().into_iter();
+    models.map(|model| ModelEntry { price: model.price.on(now), ..model }).collect()
+}
+
+/// Stores a newer table of models.
+async fn update(rb: ReplyBuilder, source: &str) -> (Reply, String) {
+    let text = match Url::parse(source) {
+        Ok(address) if address.has_host() => download_table(&address).await.map_err(|error| match error {
+            TableDownloadError::NotSecure => Refusal::from(codes::config_invalid(source, "models", error.to_string())),
+            TableDownloadError::Unreachable(_) | TableDownloadError::Status(_) | TableDownloadError::NotAText => {
+                codes::io_failed("read", source, error.to_string()).into()
+            }
+        }),
+        Ok(_) | Err(_) => read_table(Path::new(source)),
+    };
+    match text.and_then(|text| store_edition(&text, source)) {
+        Ok(StoredEdition { version, as_of, models, hash, path }) => {
+            let path = path.display().to_string();
+            let drawn = format!(
+                "table {version} of {}, with {models} models, is in use from now on\n{DIM}hash{DIM:#} {hash}\n\
+                 {DIM}stored as {path}; delete that file to go back to the built-in table{DIM:#}\n",
+                strip_control(&as_of),
+            );
+            let data = json!({"version": version, "as_of": as_of, "models": models, "hash": hash, "path": path});
+            (rb.success(codes::ok("models updated").data(data)), drawn)
+        }
+        Err(refusal) => (rb.refuse(refusal), String::new()),
     }
 }
 
@@ -111,7 +160,7 @@ impl Models {
 pub(crate) fn list_json() -> Result<Value, Refusal> {
     let known = known()?;
     let ready = ProviderStatus::all()?;
-    let rows: Vec<Value> = known.models().iter().map(|model| row(model, &ready)).collect();
+    let rows: Vec<Value> = models_today(&known).iter().map(|model| row(model, &ready)).collect();
     Ok(json!({"version": known.version(), "as_of": known.as_of(), "items": rows}))
 }
 
@@ -121,16 +170,28 @@ fn row(model: &ModelEntry, ready: &[ProviderStatus]) -> Value {
     row
 }
 
-/// Returns the rates for input, output, cache reads and cache writes; the error is the word for a price without rates.
-fn rates(price: &Price) -> Result<[String; 4], &'static str> {
-    match price {
-        Price::Unknown => Err("unknown"),
-        Price::Free => Err("free"),
-        Price::Listed(rates) => Ok(rates.per_million().map(|money| {
-            let text = money.to_string();
-            text.split_once(' ').map_or(text.clone(), |(amount, _)| amount.to_owned())
-        })),
+/// Returns the rates for input, output, cache reads and cache writes, without their currency.
+fn amounts(rates: &Rates) -> [String; 4] {
+    rates.per_million().map(|money| {
+        let text = money.to_string();
+        text.split_once(' ').map_or(text.clone(), |(amount, _)| amount.to_owned())
+    })
+}
+
+/// Returns the rates that apply beside the usual ones, each with the words for when: for long requests, and after a
+/// promotion.
+fn other_rates(rates: &Rates) -> Vec<(String, [String; 4])> {
+    let mut others = Vec::new();
+    if let Some((over, beyond)) = rates.beyond() {
+        others.push((format!("over {over} tokens"), amounts(&beyond)));
     }
+    if let Some((last, then)) = rates.promotion() {
+        others.push((format!("after {last}"), amounts(&then)));
+        if let Some((over, beyond)) = then.beyond() {
+            others.push((format!("after {last}, over {over} tokens"), amounts(&beyond)));
+        }
+    }
+    others
 }
 
 fn tokens(count: Option<u64>) -> String {
@@ -156,9 +217,12 @@ fn draw(known: &Profiles, models: &[ModelEntry], groups: &[(&ProviderStatus, boo
             last = Some(&model.provider);
         }
         let mark = if model.default { "*" } else { " " };
-        let price = match rates(&model.price) {
-            Ok([input, output, cached, write]) => format!("{input:>7} {output:>7} {cached:>7} {write:>7}"),
-            Err(word) => format!("{word:>31}"),
+        let columns =
+            |[input, output, cached, write]: [String; 4]| format!("{input:>7} {output:>7} {cached:>7} {write:>7}");
+        let price = match &model.price {
+            Price::Unknown => format!("{:>31}", "unknown"),
+            Price::Free => format!("{:>31}", "free"),
+            Price::Listed(rates) => columns(amounts(rates)),
         };
         let _ = writeln!(
             text,
@@ -168,6 +232,10 @@ fn draw(known: &Profiles, models: &[ModelEntry], groups: &[(&ProviderStatus, boo
             tokens(model.profile.output_tokens_max.map(u64::from)),
             model.profile.features().join(", ")
         );
+        let others = model.price.rates().map(other_rates).unwrap_or_default();
+        for (when, rates) in others {
+            let _ = writeln!(text, "    {DIM}{when:<rest$}{DIM:#}  {}", columns(rates), rest = width + 18);
+        }
     }
     for (known, _) in groups.iter().filter(|(_, is_unlisted)| *is_unlisted) {
         let (name, words) = (strip_control(&known.name), known.words());
@@ -195,13 +263,18 @@ fn markdown(known: &Profiles, models: &[ModelEntry]) -> String {
         known.version(),
         known.as_of()
     );
+    text.push_str(
+        "A second row of a model has the rates of requests with a longer prompt, or those after the last day of a \
+         promotion.\n\n",
+    );
     text.push_str("| model | window | output | in | out | cached | cache write | features |\n");
     text.push_str("| --- | ---: | ---: | ---: | ---: | ---: | ---: | --- |\n");
     for model in models {
         let name = if model.default { format!("**`{}`**", model.crystal) } else { format!("`{}`", model.crystal) };
-        let price = match rates(&model.price) {
-            Ok(rates) => rates.join(" | "),
-            Err(word) => [word; 4].join(" | "),
+        let price = match &model.price {
+            Price::Unknown => ["unknown"; 4].join(" | "),
+            Price::Free => ["free"; 4].join(" | "),
+            Price::Listed(rates) => amounts(rates).join(" | "),
         };
         let _ = writeln!(
             text,
@@ -210,6 +283,9 @@ fn markdown(known: &Profiles, models: &[ModelEntry]) -> String {
             tokens(model.profile.output_tokens_max.map(u64::from)),
             model.profile.features().join(", ")
         );
+        for (when, rates) in model.price.rates().map(other_rates).unwrap_or_default() {
+            let _ = writeln!(text, "| {when} | | | {} | |", rates.join(" | "));
+        }
     }
     text
 }

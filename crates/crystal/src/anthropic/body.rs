@@ -73,18 +73,22 @@ pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Bod
     let sampling = &request.sampling;
     let budget = match profile.thinking_by {
         ThinkingBy::Budget => request.thinking.budget(request.output_tokens_max),
-        ThinkingBy::Nothing | ThinkingBy::Effort => None,
+        ThinkingBy::Nothing | ThinkingBy::Effort | ThinkingBy::Adaptive | ThinkingBy::Switch => None,
     };
     let budget = budget.filter(|tokens| *tokens >= THINKING_TOKENS_MIN && may_think(request, maker));
-    set("thinking", budget.map(|tokens| json!({"type": "enabled", "budget_tokens": tokens})));
+    let adaptive = (profile.thinking_by == ThinkingBy::Adaptive && request.thinking.effort.is_some())
+        .then(|| json!({"type": "adaptive"}));
+    let thinking = budget.map(|tokens| json!({"type": "enabled", "budget_tokens": tokens})).or(adaptive);
+    let thinks = thinking.is_some();
+    set("thinking", thinking);
     // The newer version of this protocol has neither parameter. Under the older one, a model that thinks by a token
     // budget accepts neither, and any other model accepts one of the two.
-    if profile.samples && budget.is_none() {
+    if profile.samples && !thinks {
         set("temperature", sampling.temperature.map(Value::from));
         set("top_p", sampling.top_p.filter(|_| sampling.temperature.is_none()).map(Value::from));
     }
     let mut output = Map::new();
-    if let (ThinkingBy::Effort, Some(effort)) = (profile.thinking_by, request.thinking.effort) {
+    if let (ThinkingBy::Effort | ThinkingBy::Adaptive, Some(effort)) = (profile.thinking_by, request.thinking.effort) {
         output.insert("effort".to_owned(), effort.as_str().into());
     }
     if let Some(schema) = held {
@@ -106,7 +110,7 @@ pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Bod
         let choice = match request.choice {
             ToolChoice::Auto => "auto",
             // Where a call cannot be forced, the caller checks the answer and asks again.
-            ToolChoice::Required if profile.forces_calls && budget.is_none() => "any",
+            ToolChoice::Required if profile.forces_calls && !thinks => "any",
             ToolChoice::Required => "auto",
             ToolChoice::None => "none",
         };

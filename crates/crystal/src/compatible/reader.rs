@@ -18,6 +18,8 @@ pub(crate) struct Chat {
     details_bytes: usize,
     /// The number of calls whose provider sends no index.
     unnumbered: u64,
+    /// True if the answer came in one body, whose calls are complete and in order.
+    is_whole: bool,
 }
 
 /// The first key for calls without an index: above every index that the protocol can carry in 32 bits.
@@ -72,6 +74,10 @@ impl Chat {
                 UNNUMBERED + self.unnumbered
             }
         };
+        // Some servers number the calls of an answer and give them all one id. Where their order is clear, the later ones
+        // get an id of ours; otherwise the contract's rule about doubled ids ends the cast.
+        let is_ordered = self.is_whole || call["index"].is_u64();
+        let id = id.filter(|id| !(is_ordered && answer.assembler.has_other_call(key, id)));
         answer.assembler.call(key, id, name)?;
         match &function["arguments"] {
             Value::String(fragment) => answer.assembler.arguments(key, fragment),
@@ -94,6 +100,7 @@ impl Protocol for Chat {
     }
 
     fn read_whole(&mut self, answer: &mut AnswerDraft<'_>, body: &Value) -> Result<(), Cause> {
+        self.is_whole = true;
         self.chunk(answer, body, "message")
     }
 

@@ -114,7 +114,7 @@ fn thinking(request: &Request, profile: &Profile) -> Option<Value> {
             let level = request.thinking.effort.map(|effort| effort.as_str());
             config.extend(level.map(|level| ("thinkingLevel".to_owned(), level.into())));
         }
-        ThinkingBy::Nothing => {}
+        ThinkingBy::Nothing | ThinkingBy::Adaptive | ThinkingBy::Switch => {}
     }
     (!config.is_empty()).then_some(Value::Object(config))
 }

@@ -28,8 +28,11 @@ pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Bod
         });
         body["tools"] = tools.collect();
     }
-    if let (ThinkingBy::Effort, Some(effort)) = (profile.thinking_by, request.thinking.effort) {
-        body["think"] = effort.as_str().into();
+    // A model that cannot think is refused with the field, and most of those that can know only on and off.
+    match (profile.thinking_by, request.thinking.effort) {
+        (ThinkingBy::Effort, Some(effort)) => body["think"] = effort.as_str().into(),
+        (ThinkingBy::Switch, Some(_)) => body["think"] = true.into(),
+        (ThinkingBy::Nothing | ThinkingBy::Budget | ThinkingBy::Adaptive, Some(_)) | (_, None) => {}
     }
     if let Some(format) = &request.format {
         body["format"] = format.schema.clone();

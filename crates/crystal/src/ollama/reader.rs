@@ -72,7 +72,9 @@ impl Protocol for Ollama {
 fn read_call(answer: &mut AnswerDraft<'_>, call: &Value) -> Result<(), Cause> {
     let key = answer.assembler.calls() as u64;
     let function = &call["function"];
-    answer.assembler.call(key, call["id"].as_str().filter(|id| !id.is_empty()), function["name"].as_str())?;
+    // The calls are complete and in order, so one with the id of another gets an id of ours.
+    let id = call["id"].as_str().filter(|id| !id.is_empty() && !answer.assembler.has_other_call(key, id));
+    answer.assembler.call(key, id, function["name"].as_str())?;
     match &function["arguments"] {
         Value::Null => {}
         Value::String(text) => answer.assembler.arguments_so_far(key, text)?,

@@ -7,9 +7,9 @@ use anstyle::Style;
 use cantrip::circle::MediumKind;
 use cantrip::events::{CallProgress, RetryNotice};
 use cantrip::loom::{CallId, CostTotal};
-use cantrip::stream::codes::STREAM_CLOSED;
+use cantrip::stream::codes::{ITEM_CANCELLED, STREAM_CLOSED};
 use cantrip::stream::{
-    Emission, Item, ItemId, Origin, ReplyKind, Status, Text, ToolCall, TurnEvent, TurnId, Upsert, Usage,
+    CancelReason, Emission, Item, ItemId, Origin, ReplyKind, Status, Text, ToolCall, TurnEvent, TurnId, Upsert, Usage,
 };
 use cantrip_reply::ReplyType;
 use unicode_width::UnicodeWidthStr;
@@ -263,6 +263,11 @@ impl Screen {
         match (&mut self.live, status) {
             (Some(live), Status::Create | Status::Update) => live.grow(item, content, look),
             (Some(live), Status::Complete { .. }) => live.finish(item, content, None, look),
+            (Some(live), Status::Error { code, message }) if is_withdrawn(code, message.as_deref()) => {
+                live.finish(item, content, Some("withdrawn: the answer broke off and is requested again"), look);
+            }
+            // The next attempt says it again.
+            (None, Status::Error { code, message }) if is_withdrawn(code, message.as_deref()) => {}
             (Some(live), Status::Error { code, message }) => {
                 let why = message.as_deref().filter(|_| &**code != STREAM_CLOSED).map(strip_control);
                 let note = why.map_or_else(|| "interrupted".to_owned(), |why| format!("broken off: {why}"));
@@ -356,6 +361,11 @@ impl Screen {
 /// Returns true if the call runs a program, and not a gate that happens to have an argument `code`.
 fn is_program(call: &ToolCall) -> bool {
     call.name.as_str().parse().is_ok_and(MediumKind::is_code)
+}
+
+/// Returns true for the end of an item whose attempt broke off and is made again.
+fn is_withdrawn(code: &str, message: Option<&str>) -> bool {
+    code == ITEM_CANCELLED && message == Some(CancelReason::Retry.as_str())
 }
 
 const fn reply_type(kind: ReplyKind) -> ReplyType {

@@ -127,7 +127,7 @@ impl Machine {
         let said = Arc::new(opened.utterance.load(bodies)?);
         self.tally.add_request(Some(&opened.usage), opened.cost);
         self.tally.add_utterance(&said);
-        let fenced = self.facts.fenced_program(&said);
+        let fenced = self.facts.fenced_program(&said, self.tally.invites_programs());
         let group = OpenGroup::new(opened.turn_id, opened.sequence, said, fenced, opened.usage, since, at);
         self.phase = Phase::Acting(Box::new(group));
         Ok(())
@@ -274,9 +274,9 @@ impl Machine {
             }
             Closing::Open | Closing::Terminated { .. } | Closing::Truncated { .. } => {
                 let group = self.open_group()?;
-                let (mark, said) = (group.loop_mark(), Arc::clone(&group.said));
+                let (mark, text_mark, said) = (group.loop_mark(), group.text_mark(), Arc::clone(&group.said));
                 let cut_text = group.is_cut_text().then(|| said.content.as_deref().unwrap_or_default());
-                self.tally.close_group(mark, cut_text);
+                self.tally.close_group(mark, text_mark, cut_text);
                 self.phase = Phase::Asking(RequestInProgress::new(now));
             }
         }

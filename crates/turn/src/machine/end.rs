@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::group::OpenGroup;
 use super::{CastFailure, Effect, Machine, StepContext};
-use crate::limits::CUT_TEXTS_MAX;
+use crate::limits::{CUT_TEXTS_MAX, REPEATED_TEXTS_MAX};
 
 impl Machine {
     /// Returns the limit that is used up, with the open group counted: the first in the order of these checks.
@@ -28,7 +28,17 @@ impl Machine {
         if self.detect_loop().is_some() {
             return Some(TruncationReason::LoopDetected);
         }
-        wards.max_turns.is_some_and(|limit| self.tally.utterances() >= limit).then_some(TruncationReason::MaxTurns)
+        if wards.max_turns.is_some_and(|limit| self.tally.utterances() >= limit) {
+            return Some(TruncationReason::MaxTurns);
+        }
+        self.repeated_text().map(|_| TruncationReason::LoopDetected)
+    }
+
+    /// Returns the pattern and the number of repetitions, if the entity only repeats a text. No ward has to declare
+    /// this: a model that says the same to the same message goes on so until its turns or its money are used up.
+    fn repeated_text(&self) -> Option<(&'static str, u64)> {
+        let repeated = self.tally.repeated_texts(self.acting().map(OpenGroup::text_mark));
+        (repeated >= REPEATED_TEXTS_MAX).then_some(("repeated_text", repeated))
     }
 
     /// Returns the loop pattern and its number of repetitions, if the ward is set and a loop is found.
@@ -43,6 +53,7 @@ impl Machine {
         let error = match reason {
             Some(TruncationReason::LoopDetected) => self
                 .detect_loop()
+                .or_else(|| self.repeated_text())
                 .map(|(pattern, count)| world.words.render_fault(codes::loop_detected(pattern, count).into())),
             Some(_) | None => None,
         };

@@ -52,11 +52,12 @@ impl CastFacts {
     }
 
     /// Returns the program in the utterance's text, if programs are written there. If a tool is offered for programs, a
-    /// fenced block is plain text.
-    pub(super) fn fenced_program(&self, said: &Utterance) -> Option<String> {
+    /// fenced block is plain text, unless the crystal was invited to write one because it called nothing.
+    pub(super) fn fenced_program(&self, said: &Utterance, is_invited: bool) -> Option<String> {
         match self.definition.mode() {
+            ToolMode::Tool if !is_invited => None,
             // A program that was cut off is not run: it is incomplete.
-            ToolMode::Fenced if said.calls.is_empty() && said.finish != Finish::Length => {
+            ToolMode::Fenced | ToolMode::Tool if said.calls.is_empty() && said.finish != Finish::Length => {
                 cantrip_circle::fence::extract_program(self.circle.medium(), said.content.as_deref()?)
             }
             ToolMode::Fenced | ToolMode::Tool => None,

@@ -224,6 +224,12 @@ impl OpenGroup {
         stable_hash(&mark).ok()
     }
 
+    /// Returns the mark of a group that is only a complete text, which neither called nor ran anything.
+    pub(super) fn text_mark(&self) -> Option<Hash> {
+        let is_text = self.length() == 0 && self.outputs.is_empty() && self.programs.is_empty() && !self.is_cut_text();
+        if is_text { self.loop_mark() } else { None }
+    }
+
     /// Remembers the results of a closed turn's programs, for loop detection.
     pub(super) fn count_programs(&mut self, outputs: &[OutputRecord]) {
         let told: Vec<Value> = outputs.iter().map(|output| self.program_mark(output)).collect();

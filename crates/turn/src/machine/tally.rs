@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::CastFacts;
 use super::position::ThreadPosition;
 use crate::fold::describe_calls;
-use crate::limits::{CUT_TEXTS_MAX, SAID_BYTES_MAX};
+use crate::limits::{CUT_TEXTS_MAX, REPEATED_TEXTS_MAX, SAID_BYTES_MAX};
 use crate::list::GateCallCount;
 
 /// The counters of a cast.
@@ -26,6 +26,10 @@ pub(super) struct CastTally {
     last_said: Option<String>,
     /// The marks of this cast's groups, for loop detection. A mark of `None` resets it.
     marks: Vec<Option<Hash>>,
+    /// The mark of the last group and how often in a row it came, if the group was only a text.
+    same_text: Option<(Hash, u64)>,
+    /// True if the crystal was invited to write its programs into its text, because it repeated a text without a call.
+    invites_programs: bool,
     /// The joined texts of the consecutive cut-off answers up to the last turn, and their number.
     cut_text: String,
     cut_texts: u32,
@@ -81,8 +85,11 @@ impl CastTally {
         self.turns += 1;
     }
 
-    /// Counts a closed group; `cut_text` is its text if the answer was only a text that was cut off.
-    pub(super) fn close_group(&mut self, mark: Option<Hash>, cut_text: Option<&str>) {
+    /// Counts a closed group; `text_mark` is its mark if it was only a complete text, and `cut_text` is its text if the
+    /// answer was only a text that was cut off.
+    pub(super) fn close_group(&mut self, mark: Option<Hash>, text_mark: Option<Hash>, cut_text: Option<&str>) {
+        self.same_text = text_mark.map(|mark| (mark, self.repeated_texts(Some(Some(mark)))));
+        self.invites_programs |= self.is_reminder_due();
         match cut_text {
             Some(text) => {
                 self.cut_text.push_str(text);
@@ -109,6 +116,28 @@ impl CastTally {
     /// Returns true if the limit on consecutive cut-off texts is reached, with `open` more.
     pub(super) fn is_cut_too_often(&self, open: bool) -> bool {
         self.cut_texts + u32::from(open) >= CUT_TEXTS_MAX
+    }
+
+    /// Returns how often in a row the last text came without a call. `open` is the text mark of the open group, if there
+    /// is an open group.
+    pub(super) fn repeated_texts(&self, open: Option<Option<Hash>>) -> u64 {
+        match (open, self.same_text) {
+            (None, same) => same.map_or(0, |(_, count)| count),
+            (Some(None), _) => 0,
+            (Some(Some(mark)), Some((before, count))) if before == mark => count + 1,
+            (Some(Some(_)), _) => 1,
+        }
+    }
+
+    /// Returns true if one more repetition of the last text would end the cast: the next request says what is missing.
+    pub(super) fn is_reminder_due(&self) -> bool {
+        self.repeated_texts(None) + 1 >= REPEATED_TEXTS_MAX
+    }
+
+    /// Returns true if a program in a text is run although a tool is offered for programs: the template of a server may
+    /// leave tools out, and then the crystal has never seen the tool.
+    pub(super) fn invites_programs(&self) -> bool {
+        self.invites_programs
     }
 
     /// Returns the loop pattern and its number of repetitions, if the ward is set and a loop is found. `open` is the

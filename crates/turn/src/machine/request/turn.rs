@@ -101,6 +101,7 @@ impl Machine {
         if self.is_folding() {
             return Ok(None);
         }
+        self.remind_of_calls()?;
         let wanted = self.facts.definition.output_tokens_at(self.crystal_index());
         let mut cap = wanted;
         let mut worst_tokens = None;
@@ -122,6 +123,20 @@ impl Machine {
             attempts.since = now;
         }
         Ok(None)
+    }
+
+    /// Tells the crystal what is missing, if one more repetition of its last text would end the cast. The message is
+    /// part of this request only.
+    fn remind_of_calls(&mut self) -> Result<(), Error> {
+        if !self.tally.is_reminder_due() || !self.turn_request()?.aside.is_empty() {
+            return Ok(());
+        }
+        let shown = self.facts.medium.0.present(&self.facts.circle, self.facts.definition.mode());
+        let medium = self.facts.circle.medium();
+        let language = medium.is_code().then(|| medium.as_str());
+        let reminder = contract::repetition_reminder(shown.tools.iter().map(|tool| tool.name.as_str()), language);
+        self.turn_request()?.aside = vec![reminder].into();
+        Ok(())
     }
 
     /// Returns the next attempt; none if the cast ended instead, because the attempt cannot be made or paid for.
