@@ -43,6 +43,26 @@ pub use verify::{AnyVerifier, Verdict, Verifier};
 ///     .unwrap();
 /// assert!(cantrip.id().to_string().starts_with("can_"));
 /// ```
+///
+/// A call can be copied and the copy changed, for another cantrip:
+///
+/// ```
+/// use cantrip::{Call, Cantrip};
+///
+/// fn warmer(cantrip: &mut Cantrip) -> Call {
+///     cantrip.call().clone().temperature(1.5)
+/// }
+/// ```
+///
+/// The call of a cantrip itself cannot be changed:
+///
+/// ```compile_fail,E0594
+/// use cantrip::{Call, Cantrip};
+///
+/// fn warmer(cantrip: &mut Cantrip) {
+///     *cantrip.call() = cantrip.call().clone().temperature(1.5);
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Cantrip(Arc<Inner>);
 
