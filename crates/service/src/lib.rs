@@ -68,7 +68,7 @@ pub use traces::{TraceContent, TraceName};
 /// It reads a turn and records rewards for it:
 ///
 /// ```
-/// # use cantrip::canon::TurnId;
+/// # use cantrip::{Cantrip, canon::TurnId};
 /// # use cantrip_service::Service;
 /// async fn read(service: &Service, turn: TurnId) {
 ///     let _ = service.turn(turn).await;
@@ -78,7 +78,7 @@ pub use traces::{TraceContent, TraceName};
 /// It has no function that deletes a turn or changes the call of a cantrip:
 ///
 /// ```compile_fail,E0599
-/// # use cantrip::canon::TurnId;
+/// # use cantrip::{Cantrip, canon::TurnId};
 /// # use cantrip_service::Service;
 /// async fn delete(service: &Service, turn: TurnId) {
 ///     let _ = service.delete_turn(turn).await;
@@ -86,7 +86,7 @@ pub use traces::{TraceContent, TraceName};
 /// ```
 ///
 /// ```compile_fail,E0599
-/// # use cantrip::Cantrip;
+/// # use cantrip::{Cantrip, canon::TurnId};
 /// # use cantrip_service::Service;
 /// async fn amend(service: &Service, cantrip: &Cantrip) {
 ///     let _ = service.amend_call(cantrip.id(), &serde_json::json!({"temperature": 1.5})).await;
