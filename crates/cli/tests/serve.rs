@@ -307,9 +307,10 @@ fn a_request_names_its_host_once_and_a_strange_host_is_refused_as_a_request() {
 
 const CHAT: &str = r#"
 import sys
-from openai import OpenAI, NotFoundError
+from openai import OpenAI, NotFoundError, UnprocessableEntityError
 client = OpenAI(base_url=sys.argv[1], api_key="nobody asks")
 assert "slow" in [model.id for model in client.models.list()], "the spell is a model"
+assert client.models.retrieve("slow").id == "slow"
 messages = [{"role": "user", "content": "go"}]
 whole = client.chat.completions.create(model="slow", messages=messages)
 assert whole.choices[0].message.content == "over", whole
@@ -326,6 +327,11 @@ try:
     raise SystemExit("a spell that is not there answered")
 except NotFoundError as error:
     assert error.code == "WA-RES-I-002", error
+try:
+    client.chat.completions.create(model="slow", messages=messages, n=2)
+    raise SystemExit("one answer was given for two")
+except UnprocessableEntityError as error:
+    assert "/n" in error.message, error
 print("talked")
 "#;
 
