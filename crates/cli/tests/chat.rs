@@ -11,6 +11,9 @@ use crate::support::Folder;
 
 const CHAT: &str = "/v1/chat/completions";
 
+/// Eight words of more than one token each.
+const WORDS: &str = "alphabetical brotherhood characteristic determination environmental fundamental grand handing";
+
 fn folder() -> Folder {
     let folder = Folder::new();
     for (name, approval) in [("typed", ""), ("careful", "require_approval = [\"echo\"]\n")] {
@@ -29,6 +32,8 @@ fn folder() -> Folder {
         "responses:\n  - tool_calls: [{id: c1, gate: echo, args: {text: hello}}]\n  \
          - tool_calls: [{id: c2, gate: done, args: {answer: {letters: 5}}}]\n",
     );
+    folder.write("words.toml", "name = \"words\"\ncrystal = \"scripted/words.yaml\"\n[wards]\nmax_turns = 5\n");
+    folder.write("words.yaml", &format!("responses:\n  - {{content: '{WORDS}', pace_ms: 50}}\n"));
     folder.write(
         "own.toml",
         "name = \"own\"\ncrystal = \"scripted/typed.yaml\"\nanswer_schema = { type = \"string\" }\n[wards]\n\
@@ -157,6 +162,38 @@ fn a_chat_that_waits_for_approval_says_so_beside_the_content_and_goes_on_with_it
     );
     assert!(chunks.iter().all(|chunk| chunk["choices"][0]["delta"]["content"].as_str().is_none_or(str::is_empty)));
     assert!(chunks.iter().any(|chunk| chunk["choices"][0]["delta"]["refusal"].is_string()), "{chunks:?}");
+}
+
+#[test]
+fn each_word_is_a_chunk_unless_the_client_wants_larger_ones() {
+    let folder = folder();
+    let server = Server::start(&folder, &["--store", "memory:"]);
+    let texts = |further: Value| -> Vec<String> {
+        let chunks = streamed(&server, &request("words", further));
+        let content = chunks.iter().filter_map(|chunk| chunk["choices"][0]["delta"]["content"].as_str());
+        content.filter(|text| !text.is_empty()).map(str::to_owned).collect()
+    };
+    let each = texts(json!({"stream": true}));
+    assert!(each.concat() == WORDS && each.len() >= 7, "{each:?}");
+    let few = texts(json!({"stream": true, "stream_options": {"every_delta": false}}));
+    assert!(few.concat() == WORDS && few.len() < 6, "{few:?}");
+}
+
+#[test]
+fn a_viewer_of_a_run_gets_each_word_if_it_asks_for_it() {
+    let folder = folder();
+    let server = Server::start(&folder, &["--store", "memory:"]);
+    let upserts = |query: &str| {
+        let run = server.cast("words");
+        let text = server.text(&format!("/v1/runs/{run}/events{query}"));
+        assert!(text.contains("handing") && text.contains("event: end"), "{text}");
+        text.lines().filter(|line| *line == "event: upsert").count()
+    };
+    let (each, few) = (upserts("?every_delta=true"), upserts(""));
+    assert!(each >= 7 && few < 6, "{each} and {few} events");
+    let run = server.cast("words");
+    let (status, refused) = server.ask("GET", &format!("/v1/runs/{run}/events?every_delta=often"), None);
+    assert_eq!((status, &refused["code"]), (422, &json!(codes::SCHEMA.any())), "{refused}");
 }
 
 #[test]

@@ -15,7 +15,7 @@ use cantrip_service::cantrip::canon::{Clock, Redactor, RunId};
 use cantrip_service::cantrip::loom::{Ending, Outcome};
 use cantrip_service::cantrip::reply::{AnyCode, Envelope, ReplyType, codes};
 use cantrip_service::cantrip::stream::{
-    Emission, Item, ItemId, Options, Origin, Text, ToolCall, TurnEvent, TurnId, Upsert,
+    Emission, Gradient, Item, ItemId, Options, Origin, Text, ToolCall, TurnEvent, TurnId, Upsert,
 };
 use cantrip_service::cantrip::{Cancel, CastReply, MachineClock, UpsertStream, Waiting};
 use cantrip_service::{CastRequest, SpellSummary, StartedCast};
@@ -61,6 +61,10 @@ pub(super) fn routes(routes: &mut Routes) {
 /// The finish reason of a run that waits. No reason of the format means that a person must act first; this one says
 /// that content is withheld, and no client continues by itself or calls a tool because of it.
 const WITHHELD: &str = "content_filter";
+
+/// A text up to this length is sent word by word; a longer one in steps of this part of its length.
+const EVERY_WORD_BYTES: usize = 16 << 10;
+const STEPS: usize = 64;
 
 /// The field of our own in a response and in its last chunk: the run, and its state.
 const EXTENSION: &str = "cantrip";
@@ -115,8 +119,10 @@ async fn complete(caller: Caller, JsonBody(completion): JsonBody<Completion>) ->
     };
     match (events, begun.run) {
         (Some(events), Some(_)) => {
-            let options = Options { announce_arguments: true, ..Options::default() };
-            let usage = completion.stream_options.and_then(|options| options.include_usage).unwrap_or(false);
+            let told = completion.stream_options.unwrap_or_default();
+            let gradient = if told.every_delta == Some(false) { Gradient::default() } else { Gradient::every_token() };
+            let options = Options { gradient, announce_arguments: true, ..Options::default() };
+            let usage = told.include_usage.unwrap_or(false);
             let telling = ChatStream {
                 head,
                 run,
@@ -374,7 +380,7 @@ impl ChatStream {
             Item::Message { .. } if upsert.item_id.as_str().ends_with("/answer") => None,
             Item::Message { content, origin: Origin::Agent } if !of_child => {
                 let first = !self.sent.contains_key(&upsert.item_id);
-                let more = self.suffix(&upsert.item_id, content)?;
+                let more = self.suffix(upsert, content)?;
                 if self.head.is_typed {
                     // The content is JSON, and only the answer fits.
                     return Some(json!({"reasoning_content": more}));
@@ -384,7 +390,7 @@ impl ChatStream {
                 Some(json!({"content": format!("{gap}{more}")}))
             }
             Item::Thinking { content, .. } if !of_child => {
-                let more = self.suffix(&upsert.item_id, content)?;
+                let more = self.suffix(upsert, content)?;
                 Some(json!({"reasoning_content": more}))
             }
             Item::ToolCall(call) => self.call_delta(upsert, call, of_child),
@@ -393,13 +399,23 @@ impl ChatStream {
     }
 
     /// Returns the part of a text that was not sent yet. Text that was replaced stays as it was sent: a chat cannot
-    /// take it back.
-    fn suffix(&mut self, item: &ItemId, content: &Text) -> Option<String> {
+    /// take it back. So an unfinished word waits for its end: it may become a secret.
+    fn suffix(&mut self, upsert: &Upsert, content: &Text) -> Option<String> {
+        let is_final = upsert.status.is_final();
+        let before = self.sent.get(&upsert.item_id).map_or(0, String::len);
+        // A text is redacted as a whole, so the steps of a long one grow with it.
+        if !is_final && content.len() > EVERY_WORD_BYTES && content.len() < before + before / STEPS {
+            return None;
+        }
         let text: String = content.segments().collect();
-        let text = self.redactor.redact_text(&text).into_owned();
-        let sent = self.sent.entry(item.clone()).or_default();
-        let more = text.strip_prefix(sent.as_str()).filter(|more| !more.is_empty())?.to_owned();
-        *sent = text;
+        let mut text = self.redactor.redact_text(&text).into_owned();
+        if !is_final {
+            let words = text.trim_end_matches(|letter: char| letter.is_ascii_graphic()).len();
+            text.truncate(words);
+        }
+        let sent = self.sent.get(&upsert.item_id).map_or("", String::as_str);
+        let more = text.strip_prefix(sent).filter(|more| !more.is_empty())?.to_owned();
+        self.sent.insert(upsert.item_id.clone(), text);
         Some(more)
     }
 

@@ -91,10 +91,13 @@ impl Completion {
     }
 }
 
-#[derive(Debug, Deserialize, JsonSchema)]
+#[derive(Debug, Default, Deserialize, JsonSchema)]
 pub(super) struct StreamOptions {
     #[serde(default)]
     pub(super) include_usage: Option<bool>,
+    /// False: text is collected, for up to 2 seconds. By default each word is a chunk.
+    #[serde(default)]
+    pub(super) every_delta: Option<bool>,
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
