@@ -5,6 +5,7 @@
 //! from the content of a workspace to its faults. The tests pass it the real workspace, and broken ones to show that
 //! each rule can fail.
 
+pub mod doc_examples;
 pub mod garble;
 pub mod mcp_suite;
 pub mod peer;

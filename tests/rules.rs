@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use cantrip_tests::doc_examples;
 use cantrip_tests::peer::Peer;
 use cantrip_tests::rulebook::{
     Acceptance, AcceptanceCase, Evidence, Held, LongForm, Page, Rulebook, cases_listed, rule_ids, unnamed, violations,
@@ -232,6 +233,38 @@ fn an_example_that_must_not_compile_belongs_to_the_item_below_it() {
     for name in ["crates/x/src/x.rs::Two", "crates/x/src/y.rs::One"] {
         let missing = format!("ENTITY-1: there is no example that must not compile at {name}");
         assert_eq!(with(name), [missing, "ENTITY-1: nothing holds it".to_owned()]);
+    }
+}
+
+#[test]
+fn every_example_that_must_not_compile_has_a_code_and_a_twin_that_compiles() {
+    let sources = evidence().sources;
+    let is_found = |source: &&Source| source.text.contains("/// ```compile_fail");
+    assert!(sources.iter().filter(is_found).count() > 8, "the examples were not found");
+    assert_none(&doc_examples::violations(&sources));
+}
+
+#[test]
+fn an_example_without_a_code_or_a_twin_is_found() {
+    let found = |examples: &[(&str, &str)]| -> Vec<String> {
+        let example = |(attributes, lines): &(&str, &str)| {
+            let lines: String = lines.lines().map(|line| format!("    /// {line}\n")).collect();
+            format!("    /// ```{attributes}\n{lines}    /// ```\n    ///\n")
+        };
+        let text = format!("{}    pub fn one() {{}}\n", examples.iter().map(example).collect::<String>());
+        doc_examples::violations(&[source("crates/x/src/x.rs", &text)]).iter().map(Violation::to_string).collect()
+    };
+    let (sound, wrong) = ("# use x::One;\nlet one = One::new();", "# use x::One;\nlet one = One;");
+    let (coded, bare) = (("compile_fail,E0423", wrong), ("compile_fail", wrong));
+    assert_eq!(found(&[("", sound), coded]), Vec::<String>::new());
+    assert_eq!(found(&[coded, ("no_run", sound)]), Vec::<String>::new());
+    let without_code = "it does not name its error code, as in compile_fail,E0308";
+    assert_eq!(found(&[bare, ("", sound)]), [format!("crates/x/src/x.rs:1: {without_code}")]);
+    let without_twin = "no example of its comment compiles and differs from it in at most two lines";
+    let longer = "# use x::One;\nlet one = One::new();\nlet two = 2;\nlet three = 3;";
+    for other in [("text", sound), ("ignore", sound), ("", longer), ("", "let other = 1;"), coded] {
+        let alone = found(&[other, coded]);
+        assert_eq!(alone.last(), Some(&format!("crates/x/src/x.rs:{}: {without_twin}", other.1.lines().count() + 4)));
     }
 }
 

@@ -82,7 +82,12 @@ id_kinds! {
 /// assert!("turn_06cyf9k2vtd3m8x1q7hbz4n5rw".parse::<RunId>().is_err());
 /// ```
 ///
-/// Ids of different kinds do not compare:
+/// Ids of one kind compare, ids of different kinds do not:
+///
+/// ```
+/// # use cantrip_canon::{TurnId, RunId};
+/// fn same(turn: TurnId, other: TurnId) -> bool { turn == other }
+/// ```
 ///
 /// ```compile_fail,E0308
 /// # use cantrip_canon::{TurnId, RunId};

@@ -69,8 +69,13 @@ crate::debug_as_text!(Currency);
 ///
 /// There are no operators: the caller must handle a sum that overflows or mixes currencies.
 ///
+/// ```
+/// # use cantrip_canon::{Money, MoneyFault};
+/// fn sum(a: Money, b: Money) -> Result<Money, MoneyFault> { a.plus(b) }
+/// ```
+///
 /// ```compile_fail,E0369
-/// # use cantrip_canon::Money;
+/// # use cantrip_canon::{Money, MoneyFault};
 /// fn sum(a: Money, b: Money) -> Money { a + b }
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]

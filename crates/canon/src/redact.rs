@@ -232,14 +232,28 @@ fn replace(text: &str, mut spans: Vec<Range<usize>>) -> Option<String> {
 /// assert_eq!(key.expose(), "hunter2");
 /// ```
 ///
+/// The value inside can be printed, the secret cannot:
+///
+/// ```
+/// # use cantrip_canon::Secret;
+/// println!("{}", Secret::new("hunter2").expose());
+/// ```
+///
 /// ```compile_fail,E0277
 /// # use cantrip_canon::Secret;
 /// println!("{}", Secret::new("hunter2"));
 /// ```
 ///
+/// The same holds for JSON:
+///
+/// ```
+/// # use cantrip_canon::Secret;
+/// let _ = cantrip_canon::json::to_value(Secret::new("hunter2").expose());
+/// ```
+///
 /// ```compile_fail,E0277
 /// # use cantrip_canon::Secret;
-/// cantrip_canon::json::to_value(&Secret::new("hunter2"));
+/// let _ = cantrip_canon::json::to_value(&Secret::new("hunter2"));
 /// ```
 #[derive(Clone)]
 pub struct Secret<T>(T);

@@ -20,7 +20,7 @@ use cantrip_loom::{AnyLoom, Body, Cantrip as Recorded, CantripId, Error, Root, T
 use cantrip_turn::list::{Frame, TokenEstimator};
 use cantrip_turn::{Call, CantripFault, CantripFaults, CrystalFacts, Definition, OtherCrystals};
 use futures_util::future::join_all;
-use serde_json::json;
+use serde_json::{Value, json};
 
 pub use builder::CantripBuilder;
 pub use command_verifier::CommandVerifier;
@@ -42,6 +42,26 @@ pub use verify::{AnyVerifier, Verdict, Verifier};
 ///     .build()
 ///     .unwrap();
 /// assert!(cantrip.id().to_string().starts_with("can_"));
+/// ```
+///
+/// A call can be copied and the copy changed, for another cantrip:
+///
+/// ```
+/// use cantrip::{Call, Cantrip};
+///
+/// fn warmer(cantrip: &mut Cantrip) -> Call {
+///     cantrip.call().clone().temperature(1.5)
+/// }
+/// ```
+///
+/// The call of a cantrip itself cannot be changed:
+///
+/// ```compile_fail,E0594
+/// use cantrip::{Call, Cantrip};
+///
+/// fn warmer(cantrip: &mut Cantrip) {
+///     *cantrip.call() = cantrip.call().clone().temperature(1.5);
+/// }
 /// ```
 #[derive(Clone)]
 pub struct Cantrip(Arc<Inner>);
@@ -253,6 +273,12 @@ impl Cantrip {
             None => (self.0.crystal.clone(), self.0.fallback.clone()),
         };
         Self(Arc::new(Inner { definition, crystal, fallback, verifier: None, ..Inner::clone(&self.0) }))
+    }
+
+    /// Returns the cantrip with an answer of this JSON Schema, for a caller that asks for one: another id, the same call
+    /// and crystal.
+    pub fn with_answer_schema(&self, schema: Value) -> Result<Self, CantripFaults> {
+        Ok(self.with_definition(self.definition().with_answer_schema(schema)?))
     }
 
     /// Returns the cantrip with another crystal, for a fork that names one: another id, the same call and circle.

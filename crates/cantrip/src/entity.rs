@@ -244,26 +244,29 @@ pub(crate) fn cast_record(circle: &Circle, entity_id: EntityId, cast_id: CastId,
 /// An entity that stays alive between casts. It has no constructor: it comes from [`Runtime::summon`] or
 /// [`Runtime::entity`]. Cheap to clone; all clones are the same entity.
 ///
-/// ```compile_fail,E0423
-/// let inner = std::sync::Arc::new(todo!());
-/// let entity = cantrip::Entity(inner);
 /// ```
-///
+/// fn from_nothing<T: Default>() -> T { T::default() }
+/// let text: String = from_nothing();
+/// ```
+/// ```compile_fail,E0277
+/// fn from_nothing<T: Default>() -> T { T::default() }
+/// let entity: cantrip::Entity = from_nothing();
+/// ```
+/// ```compile_fail,E0423
+/// fn from_nothing<T: Default>() -> T { T::default() }
+/// let entity = cantrip::Entity(from_nothing());
+/// ```
 /// ```compile_fail,E0624
+/// fn from_nothing<T: Default>() -> T { T::default() }
 /// let constructor = cantrip::Entity::new;
 /// ```
 ///
-/// ```compile_fail,E0277
-/// fn from_nothing<T: Default>() -> T {
-///     T::default()
-/// }
-/// let entity: cantrip::Entity = from_nothing();
 /// ```
-///
+/// fn from_text<T: serde::de::DeserializeOwned>(text: &str) -> T { serde_json::from_str(text).unwrap() }
+/// let value: serde_json::Value = from_text("{}");
+/// ```
 /// ```compile_fail,E0277
-/// fn from_text<T: serde::de::DeserializeOwned>(text: &str) -> T {
-///     serde_json::from_str(text).unwrap()
-/// }
+/// fn from_text<T: serde::de::DeserializeOwned>(text: &str) -> T { serde_json::from_str(text).unwrap() }
 /// let entity: cantrip::Entity = from_text("{}");
 /// ```
 #[derive(Clone)]

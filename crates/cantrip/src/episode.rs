@@ -175,7 +175,7 @@ impl Episode {
                 let (reply, outcome, waiting) = match rested {
                     Ok(Ok(CastResult::Ended { outcome, refusal, calls_denied, state })) => {
                         left = Some(*state);
-                        (end_reply(rb, &outcome, refusal, calls_denied), Some(outcome), None)
+                        (end_reply(rb, run, &outcome, refusal, calls_denied), Some(outcome), None)
                     }
                     Ok(Ok(CastResult::Waiting(waiting))) => {
                         // The reply is a success: the run did what was possible so far.
@@ -387,13 +387,13 @@ fn cast_result(driver: &EntityDriver, loom: LoomId) -> Result<(Outcome, Option<R
     Ok((outcome, refusal, calls_denied))
 }
 
-fn end_reply(rb: ReplyBuilder, outcome: &Outcome, refusal: Option<Refusal>, calls_denied: u64) -> Reply {
+fn end_reply(rb: ReplyBuilder, run: RunId, outcome: &Outcome, refusal: Option<Refusal>, calls_denied: u64) -> Reply {
     match (refusal, &outcome.ending) {
         (Some(refusal), _) => rb.refuse(refusal),
         (None, Ending::Terminated { result, .. }) => {
             let data = json!({
-                "answer": result, "entity_id": outcome.entity_id, "leaf": outcome.leaf, "turns": outcome.turns,
-                "usage": outcome.usage, "cost": outcome.cost, "uncosted": outcome.uncosted,
+                "answer": result, "entity_id": outcome.entity_id, "run_id": run, "leaf": outcome.leaf,
+                "turns": outcome.turns, "usage": outcome.usage, "cost": outcome.cost, "uncosted": outcome.uncosted,
             });
             let denied = (calls_denied > 0).then(|| json!({"calls_denied": calls_denied}));
             rb.success(codes::terminated(outcome.entity_id.to_string()).data(data).data(denied))

@@ -81,11 +81,19 @@ pub use runtime_error::store_refusal;
 /// * The attribute lists the promises of the gate: `idempotent`, `read_only` or `pure`; `ephemeral`; `polling`;
 ///   `labels(..)`; and `name = ".."` if the gate's name differs from the function's.
 ///
+/// The smallest gate has a description:
+///
+/// ```
+/// /// Reads.
+/// #[cantrip::gate]
+/// fn reads(word: String) -> String { word }
+/// ```
+///
 /// A gate without a description does not compile:
 ///
 /// ```compile_fail
 /// #[cantrip::gate]
-/// async fn mystery(word: String) -> String { word }
+/// fn reads(word: String) -> String { word }
 /// ```
 ///
 /// Nor does a gate with an unknown promise, or one that borrows from its caller:

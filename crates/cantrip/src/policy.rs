@@ -11,6 +11,7 @@ use cantrip_reply::Refusal;
 use cantrip_spend::{AuthorizationRef, Decision, DecisionRecord, PolicyInput, ResolvedAuthorization, Terms, replay};
 pub use cantrip_turn::policy::free_call;
 use futures_util::TryStreamExt;
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::driver::{EntityLog, LoadedBodies, Runtime};
@@ -26,7 +27,27 @@ pub enum RedecideOutcome {
     Differs { call: String, at: Timestamp, detail: String },
 }
 
+/// A policy decision on record.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct RecordedDecision {
+    pub at: Timestamp,
+    /// The call that it was about.
+    pub call_id: String,
+    /// The gate or the model that the call uses.
+    pub subject: Option<String>,
+    pub authorization_id: Option<String>,
+    #[serde(flatten)]
+    pub decision: Decision,
+}
+
 impl Runtime {
+    /// Lists the policy decisions about the calls of a run, oldest first.
+    pub async fn recorded_decisions(&self, run: RunId) -> Result<Vec<RecordedDecision>, Error> {
+        let mut made = self.check_decisions(run).await?.made;
+        made.sort_by_key(|made| made.at);
+        Ok(made)
+    }
+
     /// Makes every policy decision about the calls of a run again, each from the stored input and the terms of that
     /// time. Nothing is written, and no present state is used.
     pub async fn redecide(&self, run: RunId) -> Result<RedecideOutcome, Refusal> {
@@ -34,7 +55,16 @@ impl Runtime {
     }
 
     async fn try_redecide(&self, run: RunId) -> Result<RedecideOutcome, Error> {
-        let mut again = RedecideRun { runtime: self, terms: HashMap::new(), decisions: 0, first: None };
+        let again = self.check_decisions(run).await?;
+        Ok(match again.first {
+            None => RedecideOutcome::Same { decisions: again.decisions },
+            Some((at, call, detail)) => RedecideOutcome::Differs { call, at, detail },
+        })
+    }
+
+    async fn check_decisions(&self, run: RunId) -> Result<RedecideRun<'_>, Error> {
+        let mut again =
+            RedecideRun { runtime: self, terms: HashMap::new(), decisions: 0, made: Vec::new(), first: None };
         let stored = self.loom().decisions(run).await?;
         for made in &stored {
             again.check(made.call.to_string(), made.at, &made.input, &made.decision).await?;
@@ -50,10 +80,7 @@ impl Runtime {
                 again.check_log(run, root, log, &bodies).await?;
             }
         }
-        Ok(match again.first {
-            None => RedecideOutcome::Same { decisions: again.decisions },
-            Some((at, call, detail)) => RedecideOutcome::Differs { call, at, detail },
-        })
+        Ok(again)
     }
 }
 
@@ -63,6 +90,7 @@ struct RedecideRun<'a> {
     /// Every revision of the authorizations that were found.
     terms: HashMap<AuthorizationRef, Vec<(u64, Terms)>>,
     decisions: u64,
+    made: Vec<RecordedDecision>,
     /// The earliest difference.
     first: Option<(Timestamp, String, String)>,
 }
@@ -85,6 +113,13 @@ impl RedecideRun<'_> {
         stored: &Decision,
     ) -> Result<(), Error> {
         self.decisions += 1;
+        self.made.push(RecordedDecision {
+            at,
+            call_id: call.clone(),
+            subject: input.subject.gate.clone().or_else(|| input.subject.model.clone()),
+            authorization_id: input.authorization.as_ref().map(|named| named.authorization_id.clone()),
+            decision: stored.clone(),
+        });
         let named = input.authorization.as_ref().and_then(|named| Some((named.authorization_id.parse().ok()?, named)));
         let terms = match named {
             Some((id, named)) => self.terms(id, named.revision).await?,

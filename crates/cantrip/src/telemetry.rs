@@ -18,8 +18,8 @@ use std::num::NonZeroU64;
 
 use cantrip_canon::{CastId, EntityId, Entropy, Instant, Money, RunId};
 use cantrip_circle::gate::Identity;
-use cantrip_crystal::{Answer, Failure, Messages, Price, Provider, Sampling, finish_reason};
-use cantrip_loom::{CallId, Caller, Content, Outcome, ReplyMark, Usage, Utterance};
+use cantrip_crystal::{Answer, Failure, Messages, Price, Provider, Sampling};
+use cantrip_loom::{CallId, Caller, Content, Finish, Outcome, ReplyMark, Usage, Utterance};
 use cantrip_reply::{AnyCode, ReplyType, Trace, codes};
 use cantrip_trace::TraceContext;
 use serde_json::{Map, Value, json};
@@ -29,7 +29,7 @@ use tracing::{Level, Span, enabled, event, span};
 use crate::cantrip::Cantrip;
 use crate::driver::{MachineEntropy, Runtime};
 use crate::limits::{TOLD_CONTENT_BYTES_MAX, TOLD_NAME_CHARS_MAX};
-use content::{call_json, message, parts, text};
+use content::{answer_part, call_json, finish, message, parts, text};
 
 /// The target of every span; subscribers filter by it.
 pub const SPANS: &str = "cantrip::span";
@@ -229,8 +229,9 @@ impl SpanScope {
             self.record_usage(usage);
         }
         if let Some(answer) = ended.answer.filter(|_| runtime.traces_content()) {
-            let said = || json!([{"role": "assistant", "parts": [text(&answer.to_string())], "finish_reason": "stop"}]);
-            self.content(runtime, "gen_ai.output.messages", said);
+            self.content(runtime, "gen_ai.output.messages", || {
+                json!([{"role": "assistant", "parts": [answer_part(answer)], "finish_reason": finish(&Finish::Stop)}])
+            });
         }
     }
 
@@ -437,7 +438,7 @@ impl SpanScope {
         }
         let Some(said) = said else { return };
         self.span.record("gen_ai.response.model", redacted_name(runtime, &said.model));
-        let finish = redacted_name(runtime, finish_reason(&said.finish));
+        let finish = redacted_name(runtime, finish(&said.finish));
         self.span.record("gen_ai.response.finish_reasons", finish.as_str());
         if runtime.traces_content() {
             self.content(runtime, "gen_ai.output.messages", || {

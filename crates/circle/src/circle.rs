@@ -12,7 +12,7 @@ use serde_json::{Map, Value, json};
 use crate::gate::builtin;
 use crate::gate::{ALIASES, AnyGate, Schema, canonical_name};
 use crate::ward::{Restriction, Wards};
-use crate::{CircleBuilder, Labels, MediumKind, ToolDefinition};
+use crate::{CircleBuilder, CircleFault, Labels, MediumKind, ToolDefinition};
 
 /// The resources that a delegation gate may give to children beyond those of the parent.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -236,6 +236,20 @@ impl Circle {
         let mut gates: Vec<_> = self.inner.gates.iter().filter(|held| held.gate.name() != "context").cloned().collect();
         gates.push(held);
         self.with_change(|inner| inner.gates = gates)
+    }
+
+    /// Returns the JSON Schema of the answer, if it has one.
+    pub fn answer_schema(&self) -> Option<&Value> {
+        self.inner.answer.as_ref().map(|answer| answer.source())
+    }
+
+    /// Returns the same circle with this JSON Schema of the answer: `done` must be called with an answer that fits.
+    pub fn with_answer_schema(&self, schema: Value) -> Result<Self, CircleFault> {
+        let answer = Schema::compile(schema).map_err(CircleFault::AnswerSchema)?;
+        Ok(self.with_change(|inner| {
+            inner.answer = Some(Arc::new(answer));
+            inner.wards.require_done_tool = true;
+        }))
     }
 
     /// Returns the same circle under additional wards: the narrowest value of each kind.

@@ -158,6 +158,7 @@ pub(crate) async fn exact_of_entity(
 async fn build_origin(store: &Store, source: &Source, crystal: &str, of: &EntityView) -> Result<SpellOrigin, Refusal> {
     let spell = source.read(Some(crystal))?;
     let made = spells::build(&spell, &store.loom)?;
+    let made = with_recorded_answer(&store.loom, made, of).await;
     // The entity may be a fork that was cast from a spell of its own.
     let cantrip = if made.id() == of.entity.cantrip_id {
         made
@@ -167,6 +168,19 @@ async fn build_origin(store: &Store, source: &Source, crystal: &str, of: &Entity
     };
     let same = cantrip.id() == of.entity.cantrip_id;
     Ok(SpellOrigin { source: source.clone(), spell, cantrip, same })
+}
+
+/// Returns the cantrip with the answer schema on record, if that is the cantrip of the entity: the caller of a cast may
+/// have asked for an answer of a type that the spell does not name.
+pub(crate) async fn with_recorded_answer(loom: &AnyLoom, made: Cantrip, of: &EntityView) -> Cantrip {
+    let id = of.entity.cantrip_id;
+    if made.id() == id || made.circle().answer_schema().is_some() {
+        return made;
+    }
+    let Ok(root) = root(loom, of).await else { return made };
+    let recorded = root.cantrip.circle.get("answer_schema").filter(|schema| !schema.is_null()).cloned();
+    let typed = recorded.and_then(|schema| made.with_answer_schema(schema).ok());
+    typed.filter(|typed| typed.id() == id).unwrap_or(made)
 }
 
 /// Returns the named spell; else the noted spells, then nearby spells of the same name.

@@ -134,6 +134,7 @@ impl FileSpellCatalog {
         // The found cantrip asks at the terminal. Build it again to ask through this catalog, unless it is derived from
         // another.
         let asking = spells::build_asking(&found.spell, &self.store.loom, self.asks.clone())?;
+        let asking = origin::with_recorded_answer(&self.store.loom, asking, &view).await;
         Ok(self.intern(if asking.id() == id { asking } else { found.cantrip }))
     }
 

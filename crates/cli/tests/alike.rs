@@ -45,6 +45,14 @@ fn records(folder: &Folder) -> Vec<Value> {
         .collect()
 }
 
+/// Asserts that a reply named the run that the only store in the folder has on record.
+#[track_caller]
+fn assert_run(folder: &Folder, run: Option<&str>) {
+    let run = run.expect("the reply names its run");
+    let records = folder.read("kept/records.jsonl");
+    assert!(run.starts_with("run_") && records.contains(&format!("\"{run}\"")), "{run} is not in {records}");
+}
+
 #[derive(Default)]
 struct Names(BTreeMap<String, String>);
 
@@ -104,6 +112,7 @@ fn by_command() -> Vec<Value> {
     let folder = folder();
     let cast = folder.envelope(&["cast", "counts.toml", INTENT], codes::TERMINATED.any());
     assert_eq!(cast["data"]["answer"], 4);
+    assert_run(&folder, cast["data"]["run_id"].as_str());
     records(&folder)
 }
 
@@ -111,8 +120,10 @@ async fn by_mcp(version: ProtocolVersion) -> Vec<Value> {
     let folder = folder();
     let served = mcp::served(&folder, mcp::Peer::new(version), &[]).await;
     let cast = mcp::called(&served.0, "cast", json!({"spell": "counts", "intent": INTENT})).await;
-    assert_eq!(mcp::envelope(&cast, codes::TERMINATED.any())["data"]["answer"], 4);
+    let envelope = mcp::envelope(&cast, codes::TERMINATED.any());
+    assert_eq!(envelope["data"]["answer"], 4);
     mcp::ended(served).await;
+    assert_run(&folder, envelope["data"]["run_id"].as_str());
     records(&folder)
 }
 
@@ -121,7 +132,9 @@ async fn by_acp() -> Vec<Value> {
     let path = folder.path().to_owned();
     acp::speaking(&folder, &["--spell", "counts"], &acp::Editor::default(), async |cx| {
         let session = acp::opened(&cx, &path).await?.session_id;
-        assert_eq!(acp::prompted(&cx, &session, INTENT).await?.stop_reason, StopReason::EndTurn);
+        let ended = acp::prompted(&cx, &session, INTENT).await?;
+        assert_eq!(ended.stop_reason, StopReason::EndTurn);
+        assert_run(&folder, ended.meta.as_ref().and_then(|meta| meta["cantrip"]["runId"].as_str()));
         Ok(())
     })
     .await;
@@ -134,6 +147,9 @@ fn by_http(path: &str, asked: &Value) -> (Vec<Value>, Value) {
     let (status, answer) = server.ask("POST", path, Some(asked));
     assert_eq!(status, 200, "{answer}");
     assert_eq!(server.stop(Signal::TERM), 0);
+    // A chat client finds the run in the id of the completion.
+    let run = answer["data"]["run_id"].as_str().or_else(|| answer["id"].as_str()?.strip_prefix("chatcmpl-"));
+    assert_run(&folder, run);
     (records(&folder), answer)
 }
 

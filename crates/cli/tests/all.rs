@@ -9,6 +9,7 @@ mod approvals;
 mod bad_input;
 mod canary;
 mod cast;
+mod chat;
 mod command_arguments;
 mod commands;
 mod conformance;

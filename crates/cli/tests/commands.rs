@@ -93,6 +93,12 @@ fn the_reasons_of_policy_are_listed_and_one_is_explained() {
 }
 
 #[test]
+fn the_layer_that_reads_as_a_protocol_is_explained_as_the_system() {
+    let explained = cantrip(&["codes", codes::RECORD_ALTERED.as_str()]);
+    assert!(stdout(&explained).contains("layer    MCP: the system (not the protocol MCP): "), "{explained:?}");
+}
+
+#[test]
 fn a_code_that_does_not_exist_is_invalid_and_says_why() {
     for (asked, why) in [("XX-READ-S-001", "layer"), ("WA-READ-S-999", "regist"), ("", "form"), ("wa-read", "form")] {
         let reply = envelope(&cantrip(&["codes", asked, "--json"]), codes::NOT_FOUND.any());

@@ -110,6 +110,11 @@ fn denied(house: &House, authorization: &str, code: AnyCode, reason: &str) -> Va
     assert_eq!(replayed["data"]["decisions"], 1, "{replayed}");
     let rows = kept(house, run);
     assert_eq!(rows.len(), 1, "{rows:?}");
+    let listed = house.told(&["policy", "ls", run], codes::READ.any());
+    let made = &listed["data"]["value"];
+    assert_eq!(made.as_array().map(Vec::len), Some(1), "{listed}");
+    assert_eq!((&made[0]["decision"], &made[0]["reason_code"]), (&json!("denied"), &json!(reason)), "{listed}");
+    assert_eq!(made[0]["evaluation_hash"], receipt["policy"]["evaluation_hash"]);
     assert_eq!((&rows[0]["decision"]["reason_code"], &rows[0]["phase"]), (&json!(reason), &json!("predict")));
     assert_eq!(rows[0]["decision"]["evaluation_hash"], receipt["policy"]["evaluation_hash"]);
     house.told(&["receipt", "verify", "--all"], codes::VERIFIED.any());

@@ -224,6 +224,8 @@ fn verify_names_the_record_that_was_tampered_with() {
     let told = String::from_utf8(output.stderr).expect("UTF-8");
     assert_eq!(output.status.code(), Some(4));
     assert!(told.contains(&format!("record {} of {}", line["seq"], id(&line["run_id"]))), "{told}");
+    // The layer of this code is not the protocol.
+    assert!(told.contains(&format!("\n{} (system) trace ", codes::RECORD_ALTERED.any())), "{told}");
     // An altered loom is not shown.
     folder.refused(&["tree", "--store", "jsonl:kept"], codes::RECORD_ALTERED.any());
 }

@@ -42,6 +42,8 @@ fn a_pointer_is_set_tried_promoted_and_walked_back() {
         let better = artifact(&folder, store, "Choose with care.");
         let set = done(&folder, store, &["set", "Classify", BASE, "--because", "the first"]);
         assert_eq!((id(&set["primary_artifact"]), &set["version"]), (BASE, &json!(1)));
+        let listed = folder.envelope(&["pointer", "ls", "--store", store], codes::READ.any());
+        assert_eq!(listed["data"]["value"][0]["primary_artifact"], BASE, "{listed}");
         let tried = done(&folder, store, &["canary", "Classify", &better[..20], "--percent", "10"]);
         assert_eq!((id(&tried["canary_artifact"]), &tried["canary_percent"]), (better.as_str(), &json!(10)));
         let promoted = done(&folder, store, &["promote", "Classify", "--force", "--because", "tried for a week"]);

@@ -268,11 +268,49 @@ fn beyond_loopback_nobody_is_served_without_a_token() {
     assert_envelope(&envelope, codes::UNAUTHENTICATED.any());
 }
 
+/// Returns the status and the body of the answer to these bytes.
+fn sent_raw(server: &Server, request: &str) -> (u16, Value) {
+    let mut stream = TcpStream::connect(server.address()).expect("it listens");
+    stream.write_all(request.as_bytes()).expect("it reads");
+    let mut text = String::new();
+    stream.read_to_string(&mut text).expect("it answers");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok()).expect("a status");
+    (status, serde_json::from_str(body).unwrap_or_else(|error| panic!("{error}: {body}")))
+}
+
+#[test]
+fn a_request_names_its_host_once_and_a_strange_host_is_refused_as_a_request() {
+    let folder = folder();
+    let server = Server::start(&folder, &["--store", "memory:"]);
+    let get = |version: &str, hosts: &str| {
+        sent_raw(&server, &format!("GET /v1/runs {version}\r\n{hosts}connection: close\r\n\r\n"))
+    };
+    for hosts in ["", "host: localhost\r\nhost: localhost\r\n", "host: localhost\r\nhost: evil.example\r\n"] {
+        let (status, envelope) = get("HTTP/1.1", hosts);
+        assert_eq!(status, 400, "{hosts:?}: {envelope}");
+        assert_envelope(&envelope, codes::SCHEMA.any());
+        assert_eq!(envelope["data"]["path"], "/host", "{envelope}");
+    }
+    // HTTP/1.0 has no such header.
+    assert_eq!(get("HTTP/1.0", "").0, 200);
+    assert_eq!(get("HTTP/1.1", "host: localhost\r\n").0, 200);
+    let (status, envelope) = get("HTTP/1.1", "host: evil.example\r\n");
+    assert_eq!(status, 403, "{envelope}");
+    assert_envelope(&envelope, codes::REQUEST_REFUSED.any());
+    let message = "this server does not answer requests to the host evil.example: without tokens it answers only \
+                   loopback names, such as localhost, and their pages";
+    assert_eq!(envelope["message"], message);
+    let (status, error) = sent_raw(&server, "GET /v1/models HTTP/1.1\r\nconnection: close\r\n\r\n");
+    assert_eq!((status, &error["error"]["type"]), (400, &json!("invalid_request_error")), "{error}");
+}
+
 const CHAT: &str = r#"
 import sys
-from openai import OpenAI, NotFoundError
+from openai import OpenAI, NotFoundError, UnprocessableEntityError
 client = OpenAI(base_url=sys.argv[1], api_key="nobody asks")
 assert "slow" in [model.id for model in client.models.list()], "the spell is a model"
+assert client.models.retrieve("slow").id == "slow"
 messages = [{"role": "user", "content": "go"}]
 whole = client.chat.completions.create(model="slow", messages=messages)
 assert whole.choices[0].message.content == "over", whole
@@ -289,6 +327,11 @@ try:
     raise SystemExit("a spell that is not there answered")
 except NotFoundError as error:
     assert error.code == "WA-RES-I-002", error
+try:
+    client.chat.completions.create(model="slow", messages=messages, n=2)
+    raise SystemExit("one answer was given for two")
+except UnprocessableEntityError as error:
+    assert "/n" in error.message, error
 print("talked")
 "#;
 

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use cantrip_reply::codes;
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 
 const SCRIPT: &str = "responses:\n  - tool_calls: [{id: c1, gate: small_add, args: {a: 2, b: 3}}]\n  \
                       - tool_calls: [{id: c2, gate: small_complain, args: {}}]\n  \
@@ -41,6 +42,27 @@ fn folder() -> Folder {
     folder.write("small.toml", &spell);
     folder.write("small.yaml", SCRIPT);
     folder
+}
+
+#[test]
+fn a_tool_that_is_named_after_its_server_is_a_gate_of_that_name() {
+    let folder = folder();
+    let spell = folder.read("small.toml").replace("GIVEN = \"${SMALL_KEY}\"", "PREFIXED = \"1\"");
+    folder.write("small.toml", &spell.replace("\"complain\"", "\"small_total\", \"small_add\""));
+    // The gate of the tool `add` has the name `small_add` already.
+    folder.write(
+        "small.yaml",
+        "responses:\n  - tool_calls: [{id: c1, gate: small_total, args: {a: 2, b: 3}}]\n  \
+         - tool_calls: [{id: c2, gate: small_small_add, args: {a: 2, b: 4}}]\n  \
+         - tool_calls: [{id: c3, gate: small_add, args: {a: 2, b: 5}}]\n  \
+         - tool_calls: [{id: c4, gate: done, args: {answer: over}}]\n",
+    );
+    folder.envelope(&["cast", "small.toml", "go", "--store", "sqlite:kept/loom.db"], codes::TERMINATED.any());
+    let thread = folder.envelope(&["loom", "thread", "--store", "sqlite:kept/loom.db"], codes::READ.any());
+    for (turn, sum) in ["5", "6", "7"].iter().enumerate() {
+        let call = &thread["data"]["value"]["turns"][turn]["gate_calls"][0];
+        assert_eq!((&call["result"], &call["reply"]["code"]), (&json!(sum), &json!(codes::GATE_OK.any())), "{call}");
+    }
 }
 
 #[test]

@@ -68,13 +68,24 @@ fn what_cannot_be_meant_is_refused_and_nothing_is_written() {
     }
     let mixed = ["authorize", "--total", "1.00 USD", "--per-day", "1.00 SAT"];
     spend(&folder, &mixed, codes::CONFIG_INVALID.any());
-    spend(&folder, &["authorize", "--total", "1.00 USD", "--owner", "someone"], codes::CONFIG_INVALID.any());
+    spend(&folder, &["authorize", "--total", "1.00 USD", "--owner", "some one"], codes::CONFIG_INVALID.any());
     spend(&folder, &["show", "auth_nobody"], codes::NOT_FOUND.any());
     spend(&folder, &["revoke", "auth_nobody", "--because", "why not"], codes::NOT_FOUND.any());
     let listed = spend(&folder, &["ls"], codes::READ.any());
     assert_eq!(listed["data"]["value"]["items"].as_array().unwrap().len(), 1, "auth_local alone");
     // A folder of JSON lines has no ledger, and the refusal says so.
     folder.envelope(&["spend", "ls", "--store", "jsonl:kept"], codes::CONFIG_INVALID.any());
+}
+
+#[test]
+fn a_bare_name_is_a_user_as_in_the_token_file_of_a_server() {
+    let folder = Folder::new();
+    for (owner, written) in [("ann", "user:ann"), ("user:ann", "user:ann"), ("system", "system")] {
+        let given = spend(&folder, &["authorize", "--total", "1.00 USD", "--owner", owner], codes::CREATED.any());
+        let id = given["data"]["authorization_id"].as_str().expect("an id").to_owned();
+        let shown = spend(&folder, &["show", &id], codes::READ.any());
+        assert!(shown["data"]["value"].to_string().contains(&format!("\"owner\":\"{written}\"")), "{shown}");
+    }
 }
 
 /// Leaves a call of unknown outcome in a store, as a killed process does.

@@ -46,6 +46,7 @@ fn lines() -> Vec<(&'static str, &'static str, Line, Value)> {
         ("get", "/v1/crystals", Shared, none.clone()),
         ("get", "/v1/spells", Shared, none.clone()),
         ("get", "/v1/models", Shared, none.clone()),
+        ("get", "/v1/models/{id}", Shared, none.clone()),
         ("post", "/v1/chat/completions", Shared, none.clone()),
         ("post", "/v1/casts", Shared, none.clone()),
         ("post", "/v1/entities", Shared, none.clone()),

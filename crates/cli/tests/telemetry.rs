@@ -102,7 +102,7 @@ fn a_collector_is_told_of_every_cast_request_and_call_below_its_parent() {
     assert_eq!(of_root[0].attributes["gen_ai.usage.input_tokens"], 100);
     assert_eq!(of_root[0].attributes["gen_ai.usage.output_tokens"], 20);
     assert_eq!(of_root[0].attributes["gen_ai.usage.cache_read.input_tokens"], 60);
-    assert_eq!(of_root[0].attributes["gen_ai.response.finish_reasons"], json!(["tool_use"]));
+    assert_eq!(of_root[0].attributes["gen_ai.response.finish_reasons"], json!(["tool_call"]));
     assert_eq!((of_root[0].status, of_root[0].kind), (0, 3));
 
     let echoes = named(&spans, "execute_tool echo");
@@ -160,6 +160,12 @@ fn content_is_told_where_it_is_asked_for_and_secrets_are_not_even_then() {
     let said = told(chat, "gen_ai.output.messages");
     assert_eq!(said[0]["parts"][0]["type"], "tool_call");
     assert_eq!(said[0]["parts"][0]["name"], "echo");
+    assert_eq!(json!([said[0]["finish_reason"]]), chat.attributes["gen_ai.response.finish_reasons"]);
+    // The answer of the child is a text, and is told as it is.
+    let child = named(&spans, "invoke_agent planner")[0];
+    let answered = told(child, "gen_ai.output.messages");
+    let part = json!({"type": "text", "content": "small"});
+    assert_eq!((&answered[0]["parts"], &answered[0]["finish_reason"]), (&json!([part]), &json!("stop")));
     assert!(told(chat, "gen_ai.input.messages").to_string().contains(QUESTION));
     let echo = named(&spans, "execute_tool echo")[0];
     assert!(told(echo, "gen_ai.tool.call.arguments")["text"].as_str().expect("a text").starts_with(ECHOED));

@@ -9,6 +9,7 @@ use cantrip_loom::{Actor, AnyLoom, Content, Ending, Error, ListPage, Loom, Outco
 use cantrip_reply::{GuardedReply, ReplyType};
 use cantrip_service::{CastRequest, ForkRequest, RewardRequest};
 
+use crate::absent;
 use crate::acp::AcpResponse;
 use crate::action::Step;
 use crate::environment::{BuildError, CaseEnvironment};
@@ -129,11 +130,11 @@ impl CaseEnvironment<'_> {
             }
             Step::MutateCall(changes) => {
                 let cantrip = self.cantrip(None)?;
-                StepResult::from_reply(&self.service.amend_call(cantrip.id(), changes).await)
+                StepResult::from_reply(&absent::amend_call(self.service.runtime().guard(), cantrip.id(), changes).await)
             }
             Step::DeleteTurn(at) => {
                 let turn = self.turn_at(*at).await?.id;
-                StepResult::from_reply(&self.service.delete_turn(turn).await)
+                StepResult::from_reply(&absent::delete_turn(self.service.runtime().guard(), turn).await)
             }
             Step::Reward { turn, reward } => {
                 let turn = self.turn_at(*turn).await?.id;

@@ -2,13 +2,14 @@
 //!
 //! A case is data: what is built, what is done, and what must then be true. This runner builds with the public builder,
 //! acts through the service and checks only public results: the reply, the loom, and the requests that a scripted
-//! crystal received. It has no special code for any rule, repairs nothing and writes no record. A case that needs a
-//! missing feature fails and says so. Each file is read whole before any case runs, because a key that is ignored would
-//! be an expectation that is never checked.
+//! crystal received. It repairs nothing and writes no record. It answers by itself only a request that the public API
+//! cannot express: to change a call or to delete a turn. A case that needs a missing feature fails and says so. Each file
+//! is read whole before any case runs, because a key that is ignored would be an expectation that is never checked.
 //!
 //! The caller chooses the loom and starts the mediums, and it draws the verdicts: this crate knows neither a store nor a
 //! terminal. No release needs it.
 
+mod absent;
 mod acp;
 mod act;
 mod action;

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cantrip_canon::EntityId;
-use cantrip_loom::{Finish, Spawn, Usage, Utterance};
+use cantrip_loom::{Spawn, Usage, Utterance};
 use cantrip_stream::{ItemCancelled, ItemDelta, ItemDone, ItemError, ItemId, ItemStart, Payload};
 use futures_util::future::BoxFuture;
 
@@ -141,17 +141,6 @@ pub struct Answer {
     pub usage: Option<Usage>,
     /// The items of the utterance's calls, in the same order.
     pub call_items: Vec<ItemId>,
-}
-
-/// Returns the name of a finish reason in streams and surfaces.
-pub fn finish_reason(finish: &Finish) -> &str {
-    match finish {
-        Finish::Stop => "end_turn",
-        Finish::Calls => "tool_use",
-        Finish::Length => "max_tokens",
-        Finish::Refusal => "refusal",
-        Finish::Other(word) => word,
-    }
 }
 
 /// Any crystal behind one pointer, for crystals chosen at run time. Cheap to clone; all clones are the same crystal.

@@ -51,7 +51,7 @@ pub mod tree;
 mod window;
 
 pub use assembler::{AnswerEnd, Assembler};
-pub use crystal::{Answer, AnyCrystal, Crystal, EventSink, ItemEvent, NullSink, finish_reason};
+pub use crystal::{Answer, AnyCrystal, Crystal, EventSink, ItemEvent, NullSink};
 #[cfg(feature = "http")]
 pub use endpoint::{NamedEndpoint, Wire};
 pub use failure::{Cause, Charge, Detail, Failure};

@@ -192,8 +192,8 @@ impl Connection {
         self.held.revision()
     }
 
-    /// Returns one gate for each tool, or for the tools in `only`. Each gate is named `<server>_<tool>`. The gates
-    /// carry `labels` and the labels from the server's annotations.
+    /// Returns one gate for each tool, or for the tools in `only`. Each gate is named `<server>_<tool>`, or as
+    /// the tool if its name begins so already. The gates carry `labels` and the labels from the server's annotations.
     pub fn gates(&self, only: Option<&[String]>, labels: &Labels) -> Result<Vec<AnyGate>, String> {
         if let Some(missing) =
             only.into_iter().flatten().find(|name| self.tools().iter().all(|tool| tool.name != **name))
@@ -212,8 +212,13 @@ impl Connection {
         tools.into_iter().map(|tool| self.gate(tool, labels)).collect()
     }
 
+    fn gate_name(&self, tool: &Tool) -> String {
+        let all = self.tools().iter().map(|tool| tool.name.as_str());
+        gate_name(&self.held.server().name, &tool.name, all)
+    }
+
     fn gate(&self, tool: &Tool, labels: &Labels) -> Result<AnyGate, String> {
-        let name = gate_name(&self.held.server().name, &tool.name);
+        let name = self.gate_name(tool);
         if name.len() > GATE_NAME_BYTES_MAX {
             return Err(format!("the name of its tool {} is too long for a gate", tool.name));
         }
@@ -225,7 +230,7 @@ impl Connection {
     pub fn to_value(&self) -> Value {
         let tools = self.tools().iter().map(|tool| {
             let first = tool.description.lines().next().unwrap_or_default();
-            let gate = gate_name(&self.held.server().name, &tool.name);
+            let gate = self.gate_name(tool);
             json!({"tool": tool.name, "gate": gate, "description": first, "admits": tool.admits})
         });
         json!({"server": self.held.server().name, "revision": self.revision(), "tools": tools.collect::<Vec<_>>()})
@@ -242,8 +247,28 @@ fn quoted(word: &str) -> String {
     }
 }
 
-/// Returns the gate name of a tool: letters, digits and `_`.
-fn gate_name(server: &str, tool: &str) -> String {
-    let plain = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
-    format!("{server}_{tool}").chars().map(plain).collect()
+/// Returns the gate name of a tool: letters, digits and `_`. A tool whose name begins with that of its server keeps its
+/// name, unless it is the name of the gate of another tool in `all`.
+fn gate_name<'a>(server: &str, tool: &str, mut all: impl Iterator<Item = &'a str>) -> String {
+    let letter = |letter: char| if letter.is_ascii_alphanumeric() { letter } else { '_' };
+    let plain = |text: &str| text.chars().map(letter).collect::<String>();
+    let own = plain(tool);
+    let is_prefixed = own.strip_prefix(&plain(server)).is_some_and(|rest| rest.len() > 1 && rest.starts_with('_'));
+    let is_taken = all.any(|other| other != tool && plain(&format!("{server}_{other}")) == own);
+    if is_prefixed && !is_taken { own } else { plain(&format!("{server}_{tool}")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::gate_name;
+
+    #[test]
+    fn the_name_of_a_server_is_not_doubled_in_the_names_of_its_gates() {
+        let named = |tool: &str, all: &[&'static str]| gate_name("git", tool, all.iter().copied());
+        assert_eq!(named("log", &["log", "git_status"]), "git_log");
+        assert_eq!(named("git_status", &["log", "git_status"]), "git_status");
+        assert_eq!(named("git-diff", &["git-diff"]), "git_diff");
+        assert_eq!(named("git_log", &["log", "git_log"]), "git_git_log", "the other tool has that name");
+        assert_eq!((named("gitlog", &["gitlog"]), named("git_", &["git_"])), ("git_gitlog".into(), "git_git_".into()));
+    }
 }

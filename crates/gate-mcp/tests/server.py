@@ -78,6 +78,8 @@ def tools():
         listed[0]["description"] = "Something else by now."
     if os.environ.get("BROKEN"):
         listed.append(tool("broken", {"type": "object", "properties": {"a": {"type": "no such type"}}}))
+    if os.environ.get("PREFIXED"):
+        listed += [tool("small_total", NUMBERS), tool("small_add", NUMBERS)]
     if os.environ.get("ENDLESS"):
         listed = [tool(f"tool_{n}") for n in range(100)]
     return listed
@@ -96,7 +98,7 @@ def call(name, arguments, token):
     global renamed
     if renamed and name == "add":
         return None
-    if name == "add":
+    if name in ("add", "small_total", "small_add"):
         return said(str(arguments["a"] + arguments["b"]))
     if name == "sum":
         found = {"sum": arguments["a"] + arguments["b"]}

@@ -40,6 +40,37 @@ use crate::{
 ///   the same id. The futures of the other methods may be dropped at any time.
 ///
 /// The time is passed in, and only leases use it.
+///
+/// A record is written once:
+///
+/// ```
+/// use cantrip_canon::TurnId;
+/// use cantrip_loom::{Journal, Loom, Step};
+///
+/// async fn write(loom: &(impl Journal + Loom), step: Step) {
+///     let _ = loom.append(step).await;
+/// }
+/// ```
+///
+/// No function changes or deletes it:
+///
+/// ```compile_fail,E0599
+/// use cantrip_canon::TurnId;
+/// use cantrip_loom::{Journal, Loom, Step};
+///
+/// async fn delete(loom: &(impl Journal + Loom), turn: TurnId) {
+///     let _ = loom.delete_turn(turn).await;
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// use cantrip_canon::TurnId;
+/// use cantrip_loom::{Journal, Loom, Step};
+///
+/// async fn change(loom: &(impl Journal + Loom), turn: TurnId, step: Step) {
+///     let _ = loom.update_turn(turn, step).await;
+/// }
+/// ```
 pub trait Journal: Send + Sync {
     /// Writes a step. There is no other write.
     fn append(&self, step: Step) -> impl Future<Output = Result<AppendOutcome, Error>> + Send;

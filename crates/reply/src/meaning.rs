@@ -11,7 +11,7 @@ impl Layer {
             Self::Wa => "the circle: does the request make sense here?",
             Self::En => "limits and rules: wards, policy, approvals, spending",
             Self::Ct => "the life cycle of runs, signatures, artifacts, pointers",
-            Self::Mcp => "infrastructure: transports, sandboxes, providers, stores",
+            Self::Mcp => "the system (not the protocol MCP): transports, sandboxes, providers, stores",
         }
     }
 }

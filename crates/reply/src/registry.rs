@@ -253,6 +253,9 @@ registry! {
     "EN-IO-D-001" Denied ADDRESS_REFUSED address_refused(host, reason) AskScope
         "{host} may not be reached: {reason}"
         "fetch, an HTTP gate or the browser; the reason is `private_address` (loopback and link-local too), `metadata_endpoint`, `host_not_allowed`, `method_not_allowed`, `dns_pin_mismatch`, `redirect_limit_exceeded`, `redirect_missing_location` or `redirect_invalid_location`";
+    "EN-IO-D-002" Denied REQUEST_REFUSED request_refused(request, rule) AskScope
+        "this server does not answer {request}: {rule}"
+        "the server runs without tokens, and the `Host` of a request, or the page that sent it, is not a loopback name";
     "EN-CFG-D-001" Denied PRICE_UNKNOWN price_unknown(model, limit) AskScope
         "{model} has no price, so {limit} cannot be kept"
         "under a limit on money, a predict or a child would use a model without a known price";

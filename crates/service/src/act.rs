@@ -1,8 +1,8 @@
-//! Calls that change something: casts, entities, rewards; and the changes that are always refused.
+//! Calls that change something: casts, entities, rewards.
 
 use cantrip::canon::{ApprovalId, EntityId, Money, RunId, TurnId};
 use cantrip::loom::{
-    Actor, AppendOutcome, Body, CantripId, CastParked, Content, Journal, Loom, RecordDraft, Reward, Step, StepId,
+    Actor, AppendOutcome, Body, CastParked, Content, Journal, Loom, RecordDraft, Reward, Step, StepId,
 };
 use cantrip::reply::{Call, GuardedReply, Refusal, codes};
 use cantrip::{
@@ -293,18 +293,6 @@ impl Service {
             | AppendOutcome::Conflict(_)
             | AppendOutcome::Fenced { .. } => Err(codes::crash().into()),
         }
-    }
-
-    /// Refuses a change of a cantrip's call: a changed call is another cantrip, and this one stays as it is.
-    pub async fn amend_call(&self, cantrip: CantripId, _changes: &Value) -> GuardedReply {
-        let refusal = codes::immutable("call").data(json!({"cantrip_id": cantrip}));
-        self.refusal_reply("amend_call", refusal.into()).await
-    }
-
-    /// Refuses to delete a turn: records are append-only.
-    pub async fn delete_turn(&self, turn: TurnId) -> GuardedReply {
-        let refusal = codes::append_only("delete").data(json!({"turn_id": turn}));
-        self.refusal_reply("delete_turn", refusal.into()).await
     }
 
     pub(crate) async fn refusal_reply(&self, name: &str, refusal: Refusal) -> GuardedReply {

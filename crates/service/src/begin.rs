@@ -26,10 +26,16 @@ impl Service {
 
     /// Casts a spell.
     pub async fn begin_cast(&self, spell: &str, ask: CastRequest) -> StartedCast {
+        self.begin_typed_cast(spell, ask, None).await
+    }
+
+    /// Casts a spell, with an answer of this JSON Schema. A spell that has another schema of its own is not cast.
+    pub async fn begin_typed_cast(&self, spell: &str, ask: CastRequest, answer: Option<Value>) -> StartedCast {
         let (run, cancel) = (ask.run.unwrap_or_else(|| self.runtime().new_run_id()), ask.cancel.clone());
         let (service, spell) = (self.clone(), spell.to_owned());
         let cast = async move {
-            match service.spells().cantrip(&spell).await {
+            let cantrip = service.spells().cantrip(&spell).await;
+            match cantrip.and_then(|cantrip| typed(&spell, cantrip, answer)) {
                 Ok(cantrip) => service.cast(&cantrip, CastRequest { run: Some(run), ..ask }).await,
                 Err(refusal) => service.refused_cast("cast", refusal).await,
             }
@@ -193,5 +199,18 @@ impl Service {
 
     async fn refused_cast(&self, name: &str, refusal: Refusal) -> CastReply {
         self.refusal_reply(name, refusal).await.into()
+    }
+}
+
+/// Returns the cantrip of a spell with the answer that a caller asks for.
+fn typed(spell: &str, cantrip: Cantrip, answer: Option<Value>) -> Result<Cantrip, Refusal> {
+    let Some(answer) = answer else { return Ok(cantrip) };
+    match cantrip.circle().answer_schema().cloned() {
+        Some(own) if own == answer => Ok(cantrip),
+        Some(_) => {
+            let fault = format!("the spell {spell} has an answer_schema of its own, and another one was asked for");
+            Err(codes::contract_invalid(fault).into())
+        }
+        None => Ok(cantrip.with_answer_schema(answer)?),
     }
 }

@@ -64,6 +64,34 @@ pub use traces::{TraceContent, TraceName};
 /// assert_eq!(service.cast(&cantrip, CastRequest::with_intent("how many?")).await.answer(), Some(&serde_json::json!(3)));
 /// # });
 /// ```
+///
+/// It reads a turn and records rewards for it:
+///
+/// ```
+/// # use cantrip::{Cantrip, canon::TurnId};
+/// # use cantrip_service::Service;
+/// async fn read(service: &Service, turn: TurnId) {
+///     let _ = service.turn(turn).await;
+/// }
+/// ```
+///
+/// It has no function that deletes a turn or changes the call of a cantrip:
+///
+/// ```compile_fail,E0599
+/// # use cantrip::{Cantrip, canon::TurnId};
+/// # use cantrip_service::Service;
+/// async fn delete(service: &Service, turn: TurnId) {
+///     let _ = service.delete_turn(turn).await;
+/// }
+/// ```
+///
+/// ```compile_fail,E0599
+/// # use cantrip::{Cantrip, canon::TurnId};
+/// # use cantrip_service::Service;
+/// async fn amend(service: &Service, cantrip: &Cantrip) {
+///     let _ = service.amend_call(cantrip.id(), &serde_json::json!({"temperature": 1.5})).await;
+/// }
+/// ```
 #[derive(Clone)]
 pub struct Service {
     runtime: Runtime,

@@ -1,4 +1,4 @@
-//! Policy: repeats the recorded decisions about a run.
+//! Policy: lists the recorded decisions about a run, and repeats them.
 
 use cantrip::canon::RunId;
 use cantrip::policy::RedecideOutcome;
@@ -8,6 +8,14 @@ use serde_json::json;
 use crate::Service;
 
 impl Service {
+    /// Lists the policy decisions about the calls of a run, oldest first.
+    pub async fn policy_decisions(&self, run: RunId) -> GuardedReply {
+        if let Err(refusal) = self.own_run(run).await {
+            return self.refusal_reply("policy ls", refusal).await;
+        }
+        self.read_reply(format!("the policy decisions of {run}"), self.runtime().recorded_decisions(run)).await
+    }
+
     /// Repeats the policy decision about every call of a run, each from its stored input. Succeeds if each gives the
     /// same decision with the same hash; else returns an error that names the first difference.
     pub async fn replay_policy(&self, run: RunId) -> GuardedReply {

@@ -21,6 +21,15 @@ impl Payer {
         Self("local".to_owned())
     }
 
+    /// Parses an owner as people write it: a bare name is a user, so `ann` is `user:ann`.
+    pub fn from_name(name: &str) -> Result<Self, TermsFault> {
+        match name {
+            "local" | "system" => name.parse(),
+            _ if name.contains(':') => name.parse(),
+            _ => format!("user:{name}").parse(),
+        }
+    }
+
     pub fn as_str(&self) -> &str {
         &self.0
     }

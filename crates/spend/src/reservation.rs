@@ -76,13 +76,23 @@ states!(
 
 /// One attempt of one call, and the money held for it.
 ///
+/// Each state has its transitions:
+///
+/// ```
+/// # use cantrip_spend::{Released, Reservation, Reserved};
+/// # use cantrip_canon::{Money, Timestamp};
+/// fn pay(held: Reservation<Reserved>, actual: Money, at: Timestamp) {
+///     let _ = held.commit(actual, None, at);
+/// }
+/// ```
+///
 /// A transition that the state does not allow does not compile:
 ///
 /// ```compile_fail,E0599
-/// # use cantrip_spend::{Reservation, Released};
+/// # use cantrip_spend::{Released, Reservation, Reserved};
 /// # use cantrip_canon::{Money, Timestamp};
-/// fn pay(gone: Reservation<Released>, actual: Money, at: Timestamp) {
-///     let _ = gone.commit(actual, None, at);
+/// fn pay(held: Reservation<Released>, actual: Money, at: Timestamp) {
+///     let _ = held.commit(actual, None, at);
 /// }
 /// ```
 #[must_use = "commit it, release it, or say that the outcome is unknown"]

@@ -23,7 +23,7 @@ use self::turn::{Ending, Turn};
 use crate::event::{ErrorInfo, Payload, StreamEvent};
 use crate::id::{SessionId, TurnId};
 use crate::limits;
-use crate::options::Options;
+use crate::options::{Gradient, Options};
 use crate::timestamp::SourceTimestamp;
 use crate::upsert::{Emission, TurnEvent};
 
@@ -125,6 +125,11 @@ struct EventContext<'a> {
 impl Processor {
     pub fn new(options: Options) -> Self {
         Self { options, ..Self::default() }
+    }
+
+    /// Changes the batching of the text that follows.
+    pub fn set_gradient(&mut self, gradient: Gradient) {
+        self.options.gradient = gradient;
     }
 
     /// Fires the timers that are due, then applies the event.

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::OnceLock;
 
 use anstyle::{AnsiColor, Style};
-use cantrip_reply::{Call, Envelope, ExitStatus, Guard, GuardedReply, Refusal, ReplyType};
+use cantrip_reply::{Call, Envelope, ExitStatus, Guard, GuardedReply, Layer, Refusal, ReplyType};
 use serde_json::Value;
 
 use crate::cursor;
@@ -99,7 +99,7 @@ fn refusal(envelope: &Envelope) -> String {
     if let Some(Value::String(hint)) = envelope.data().get("hint") {
         text.push_str(&format!("{BOLD}hint:{BOLD:#} {hint}\n"));
     }
-    text.push_str(&format!("{DIM}{} trace {}{DIM:#}\n", envelope.code(), envelope.trace_id()));
+    text.push_str(&format!("{DIM}{} trace {}{DIM:#}\n", code_text(envelope.code().as_str()), envelope.trace_id()));
     text
 }
 
@@ -172,6 +172,12 @@ pub fn cut(text: &str, columns: usize) -> String {
     let mut shown: String = text.chars().take(columns.saturating_sub(1)).collect();
     shown.push('…');
     shown
+}
+
+/// Returns a code as a person reads it. The layer MCP reads as the protocol of that name, so it is explained.
+pub fn code_text(code: &str) -> String {
+    let code = strip_control(code);
+    if code.split('-').next() == Some(Layer::Mcp.as_str()) { format!("{code} (system)") } else { code }
 }
 
 /// Returns the position at which a program failed, as text after the code of its reply.

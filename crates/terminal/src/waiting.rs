@@ -4,7 +4,7 @@ use cantrip::loom::CastParked;
 use cantrip::{Waiting, parked};
 use cantrip_reply::ReplyType;
 
-use crate::present::{BOLD, DIM, colour, strip_control};
+use crate::present::{BOLD, DIM, code_text, colour, strip_control};
 
 /// The fault that parked a run, in a form for people.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl CrystalFault {
     /// Renders message, hint and code in the form of a refusal.
     pub fn render(&self) -> String {
         let style = colour(ReplyType::Failure);
-        let (said, advice, code) = (self.provider_message(), self.advice(), self.code());
+        let (said, advice, code) = (self.provider_message(), self.advice(), code_text(self.code()));
         format!("{style}waiting:{style:#} {said}\n{BOLD}hint:{BOLD:#} {advice}\n{DIM}{code}{DIM:#}")
     }
 }

@@ -11,6 +11,7 @@ use cantrip_canon::Hash;
 use cantrip_circle::{AnyGate, Circle, MediumKind, SystemPrompt};
 use cantrip_crystal::{Price, Profile, RetryPolicy, ToolChoice};
 use cantrip_loom::{Body, Cantrip as Recorded, CantripId, Error, RecordValue, Root, ToolMode};
+use serde_json::Value;
 
 use crate::call::Call;
 use crate::fault::{CantripFault, CantripFaults};
@@ -258,6 +259,13 @@ impl Definition {
     /// Returns the definition with another crystal: another id, the same call and circle.
     pub fn with_crystal(&self, crystal: CrystalFacts) -> Result<Self, CantripFaults> {
         Self::new(Settings { name: self.lasting_name(), ..self.settings.clone() }.with_crystal(crystal))
+    }
+
+    /// Returns the definition with an answer of this JSON Schema: another id, the same call and crystal.
+    pub fn with_answer_schema(&self, schema: Value) -> Result<Self, CantripFaults> {
+        let circle = self.circle().with_answer_schema(schema);
+        let circle = circle.map_err(|fault| CantripFaults::new(vec![CantripFault::Circle(fault)]))?;
+        Self::new(Settings { name: self.lasting_name(), circle, ..self.settings.clone() })
     }
 
     /// Returns the name for a definition that is derived from this one and shares its loom.

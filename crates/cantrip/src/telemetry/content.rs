@@ -1,10 +1,29 @@
 //! Messages and calls in the format of OpenTelemetry's conventions for generative AI.
 
-use cantrip_loom::{Content, GateCall, Message};
+use cantrip_loom::{Content, Finish, GateCall, Message};
 use serde_json::{Value, json};
 
 pub(super) fn text(content: &str) -> Value {
     json!({"type": "text", "content": content})
+}
+
+/// Returns the answer of a cast as a part of a message: a text as it is, any other value as JSON.
+pub(super) fn answer_part(answer: &Value) -> Value {
+    match answer.as_str() {
+        Some(answer) => text(answer),
+        None => text(&answer.to_string()),
+    }
+}
+
+/// Returns a finish reason in the words of the conventions. Every span uses these.
+pub(super) fn finish(finish: &Finish) -> &str {
+    match finish {
+        Finish::Stop => "stop",
+        Finish::Calls => "tool_call",
+        Finish::Length => "length",
+        Finish::Refusal => "content_filter",
+        Finish::Other(word) => word,
+    }
 }
 
 pub(super) fn call_json(call: &GateCall) -> Value {

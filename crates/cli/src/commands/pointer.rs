@@ -43,6 +43,10 @@ pub(crate) struct PointerCommand {
 
 #[derive(Debug, clap::Subcommand)]
 enum PointerAction {
+    /// List the pointers: the live artifact of every signature that has one.
+    #[command(after_help = "Examples:\n  cantrip pointer ls\n  cantrip pointer ls --json")]
+    Ls,
+
     /// Show the live artifact of one signature, or of all signatures that have a pointer.
     #[command(after_help = "Examples:\n  cantrip pointer show\n  cantrip pointer show Classify --json")]
     Show {
@@ -247,7 +251,7 @@ impl PointerAction {
     async fn execute(&self, loom: &AnyLoom, service: &Service) -> Result<CommandReply, Refusal> {
         let catalog = service.catalog();
         let guarded = match self {
-            Self::Show { signature: None } => {
+            Self::Ls | Self::Show { signature: None } => {
                 let draw =
                     |value: &Value| Some(read::<Vec<Pointer>>(value)?.iter().map(draw_pointer).collect::<String>());
                 return Ok(with_text(service.pointers().await, draw));

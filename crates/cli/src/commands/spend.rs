@@ -130,7 +130,7 @@ struct Authorizing {
     #[arg(long, value_name = "MODE")]
     mode: Option<String>,
 
-    /// The owner: local, user:NAME, guest:NAME, service:NAME or system.
+    /// The owner: a user's name as in the token file, local, user:NAME, guest:NAME, service:NAME or system.
     #[arg(long, value_name = "OWNER", default_value = "local")]
     owner: String,
 
@@ -277,8 +277,8 @@ impl Authorizing {
     fn terms(&self) -> Result<Terms, Refusal> {
         let currency = self.currency()?;
         let owner = self.owner.as_str();
-        let owner: Payer =
-            owner.parse().map_err(|fault| codes::config_invalid("--owner", owner, format!("{fault}")))?;
+        let owner =
+            Payer::from_name(owner).map_err(|fault| codes::config_invalid("--owner", owner, format!("{fault}")))?;
         let list = |entries: &Vec<String>| (!entries.is_empty()).then(|| entries.clone());
         let now = MachineClock::new().now().wall;
         let hours = self.expires_in_hours.map(|hours| now.after(Duration::from_secs(hours.saturating_mul(3_600))));

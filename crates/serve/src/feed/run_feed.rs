@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use cantrip_service::cantrip::canon::{self, Clock, RunId};
 use cantrip_service::cantrip::loom::{EndedBy, Seq};
 use cantrip_service::cantrip::stream::{
-    Emission, Item, ItemId, Options, Origin, Processor, StreamEvent, TurnEvent, TurnId, Upsert,
+    Emission, Gradient, Item, ItemId, Options, Origin, Processor, StreamEvent, TurnEvent, TurnId, Upsert,
 };
 use cantrip_service::cantrip::{MachineClock, Runtime};
 use serde_json::Value;
@@ -76,6 +76,8 @@ struct State {
     /// Some of the changes up to this version are not kept.
     lost_through: u64,
     newest: Seq,
+    /// The number of viewers that want every delta.
+    every_delta: usize,
     over: bool,
     failed: bool,
 }
@@ -103,7 +105,23 @@ enum Entry {
     Run(Arc<FeedEvent>),
 }
 
+/// Returns the gradient of a feed: the default one, unless a viewer wants every delta.
+fn gradient(every_delta: usize) -> Gradient {
+    if every_delta > 0 { Gradient::every_token() } else { Gradient::default() }
+}
+
+fn processor(every_delta: usize) -> Processor {
+    Processor::new(Options { gradient: gradient(every_delta), announce_arguments: true, ..Options::default() })
+}
+
 impl State {
+    /// Changes the number of viewers that want every delta. While there is one, all viewers may get them: an event
+    /// carries the full state of its item, so a viewer that gets more events sees nothing else.
+    fn set_every_delta(&mut self, viewers: usize) {
+        self.every_delta = viewers;
+        self.processor.set_gradient(gradient(viewers));
+    }
+
     fn put(&mut self, entry: Entry) -> u64 {
         self.version += 1;
         self.order.insert(self.version, entry);
@@ -317,9 +335,8 @@ impl TurnState {
 
 impl RunFeed {
     pub(super) fn new(run: RunId) -> Self {
-        let options = Options { announce_arguments: true, ..Options::default() };
         let state = State {
-            processor: Processor::new(options),
+            processor: processor(0),
             clock: MachineClock::new(),
             version: 0,
             turns: HashMap::new(),
@@ -333,6 +350,7 @@ impl RunFeed {
             kept_from: Seq::START,
             lost_through: 0,
             newest: Seq::START,
+            every_delta: 0,
             over: false,
             failed: false,
         };
@@ -394,8 +412,7 @@ impl RunFeed {
                 }
             }
             state.again.extend(open.iter().cloned());
-            let options = Options { announce_arguments: true, ..Options::default() };
-            state.processor = Processor::new(options);
+            state.processor = processor(state.every_delta);
             !open.is_empty()
         });
         let mut feeding = self.reader();

@@ -1,8 +1,8 @@
 //! Which requests are admitted, and in what order are they checked?
 //!
-//! The first check is whether the request was meant for this server at all: a page in a browser may send requests to
-//! loopback under another host name, and must not be mistaken for the local user. The second check is authentication.
-//! Only then is anything read.
+//! The first check is whether the request was meant for this server at all: it names its host once, and a page in a
+//! browser that sends requests to loopback under another host name must not be mistaken for the local user. The second
+//! check is authentication. Only then is anything read.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
@@ -11,7 +11,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
 use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, ORIGIN, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderMap, HeaderValue, Response, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
 use cantrip_service::cantrip::reply::{Refusal, codes};
@@ -57,12 +57,22 @@ async fn handle_request(http: HttpServer, mut request: Request, next: Next) -> R
     let began = Instant::now();
     let (method, route) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
     let chats = chat::is_chat_path(request.uri().path());
-    let mut response = match authenticate(&http, &request) {
+    let admitted = match host_fault(&request) {
+        Some(rule) => {
+            let refusal = Refusal::from(codes::schema("the request", "/host", rule));
+            Err((refusal, Some(StatusCode::BAD_REQUEST)))
+        }
+        None => authenticate(&http, &request).map_err(|refusal| (refusal, None)),
+    };
+    let mut response = match admitted {
         Ok(bearer) => {
             request.extensions_mut().insert(bearer);
             run_handler(&http, request, next).await
         }
-        Err(refusal) => Answer::of(http.refusal_reply(refusal).await).into_response(),
+        Err((refusal, None)) => Answer::of(http.refusal_reply(refusal).await).into_response(),
+        Err((refusal, Some(status))) => {
+            Answer::of(http.refusal_reply(refusal).await).with_status(status).into_response()
+        }
     };
     let coded = response.extensions().get::<AnswerCode>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
@@ -98,6 +108,16 @@ async fn run_handler(http: &HttpServer, request: Request, next: Next) -> Respons
     }
 }
 
+/// Returns what is wrong with the header `Host`: since HTTP/1.1 a request has exactly one.
+fn host_fault(request: &Request) -> Option<&'static str> {
+    match request.headers().get_all(HOST).iter().count() {
+        1 => None,
+        0 if request.version() < Version::HTTP_11 => None,
+        0 => Some("the header `Host` is missing"),
+        _ => Some("the header `Host` was sent more than once"),
+    }
+}
+
 /// Returns the owner of the request.
 fn authenticate(http: &HttpServer, request: &Request) -> Result<Bearer, Refusal> {
     match &http.options().tokens {
@@ -108,7 +128,10 @@ fn authenticate(http: &HttpServer, request: &Request) -> Result<Bearer, Refusal>
             bearer.cloned().ok_or_else(|| codes::unauthenticated().into())
         }
         None => match foreign_origin(request) {
-            Some(host) => Err(codes::address_refused(host, "host_not_allowed").into()),
+            Some(asked) => {
+                let rule = "without tokens it answers only loopback names, such as localhost, and their pages";
+                Err(codes::request_refused(asked, rule).into())
+            }
             None => Ok(Bearer::local()),
         },
     }
@@ -120,7 +143,7 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Returns the target host or the page that sent the request, if that is not loopback.
+/// Describes the request by its host, or by the page that sent it, if that is not loopback.
 fn foreign_origin(request: &Request) -> Option<String> {
     let headers = request.headers();
     let host = match request.uri().authority() {
@@ -128,11 +151,11 @@ fn foreign_origin(request: &Request) -> Option<String> {
         None => headers.get(HOST).map(|host| host.to_str().unwrap_or("?")),
     };
     if let Some(host) = host.filter(|host| !is_loopback(host)) {
-        return Some(host.to_owned());
+        return Some(format!("requests to the host {host}"));
     }
     let origin = headers.get(ORIGIN)?.to_str().unwrap_or("?");
     let page = origin.split_once("://").map_or(origin, |(_, page)| page);
-    (!is_loopback(page)).then(|| origin.to_owned())
+    (!is_loopback(page)).then(|| format!("requests of pages from {origin}"))
 }
 
 /// Returns true if a host, with its port, is a loopback name or address: not a name that another server could answer

@@ -1,4 +1,4 @@
-//! A spell as if it were a model: the two routes that chat clients know, in OpenAI's format.
+//! A spell as if it were a model: the routes that chat clients know, in OpenAI's format.
 //!
 //! The messages of the entity and its answer become the message content. Its thinking, and every gate call with its
 //! result, become `reasoning_content`, which chat clients show separately and leave out of the conversation. If a
@@ -7,28 +7,30 @@
 use std::collections::{HashMap, HashSet};
 
 use axum::body::{Body, Bytes};
+use axum::extract::Path;
+use axum::extract::rejection::PathRejection;
 use axum::http::Response;
 use axum::response::IntoResponse;
 use cantrip_service::cantrip::canon::{Clock, Redactor, RunId};
 use cantrip_service::cantrip::loom::{Ending, Outcome};
-use cantrip_service::cantrip::reply::{AnyCode, Envelope, Refusal, ReplyType, codes};
+use cantrip_service::cantrip::reply::{AnyCode, Envelope, ReplyType, codes};
 use cantrip_service::cantrip::stream::{
-    Emission, Item, ItemId, Options, Origin, Text, ToolCall, TurnEvent, TurnId, Upsert,
+    Emission, Gradient, Item, ItemId, Options, Origin, Text, ToolCall, TurnEvent, TurnId, Upsert,
 };
 use cantrip_service::cantrip::{Cancel, CastReply, MachineClock, UpsertStream, Waiting};
 use cantrip_service::{CastRequest, SpellSummary, StartedCast};
 use futures_util::stream;
-use schemars::JsonSchema;
-use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::answer::{Answer, AnswerCode};
+use super::chat_request::Completion;
 use super::extractors::{Caller, JsonBody};
 use super::feeds::event_stream;
 use super::routes::{ResponseKind, RouteDoc, Routes};
 
 const CHAT: &str = "/v1/chat/completions";
 const MODELS: &str = "/v1/models";
+const MODEL: &str = "/v1/models/{id}";
 
 pub(super) fn routes(routes: &mut Routes) {
     let about = RouteDoc::new(
@@ -46,11 +48,30 @@ pub(super) fn routes(routes: &mut Routes) {
         &[200],
     );
     routes.get(MODELS, models, about);
+    let about = RouteDoc::new(
+        "get_model",
+        "Show a spell as a model, in OpenAI's format.",
+        ResponseKind::Text("application/json"),
+        &[200],
+    )
+    .path("the name of a spell");
+    routes.get(MODEL, model, about);
 }
+
+/// The finish reason of a run that waits. No reason of the format means that a person must act first; this one says
+/// that content is withheld, and no client continues by itself or calls a tool because of it.
+const WITHHELD: &str = "content_filter";
+
+/// A text up to this length is sent word by word; a longer one in steps of this part of its length.
+const EVERY_WORD_BYTES: usize = 16 << 10;
+const STEPS: usize = 64;
+
+/// The field of our own in a response and in its last chunk: the run, and its state.
+const EXTENSION: &str = "cantrip";
 
 /// Returns true if a path is one of the OpenAI-compatible routes.
 pub(super) fn is_chat_path(path: &str) -> bool {
-    path == CHAT || path == MODELS
+    path == CHAT || path == MODELS || path.strip_prefix(MODELS).is_some_and(|rest| rest.starts_with('/'))
 }
 
 /// Returns a refusal in OpenAI's format.
@@ -62,87 +83,6 @@ pub(super) fn error(refused: &AnswerCode) -> Value {
         ReplyType::Failure => "server_error",
     };
     json!({"error": {"message": refused.message, "type": kind, "param": null, "code": refused.code}})
-}
-
-/// The request of a chat client. Other fields, such as sampling settings, are ignored: the spell defines them.
-#[derive(Debug, Deserialize, JsonSchema)]
-struct Completion {
-    /// The name of the spell.
-    model: String,
-    /// The conversation. The last message is the task and must be the user's.
-    messages: Vec<Message>,
-    /// Whether the answer is streamed as server-sent events; false by default.
-    #[serde(default)]
-    stream: Option<bool>,
-    stream_options: Option<StreamOptions>,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct StreamOptions {
-    #[serde(default)]
-    include_usage: Option<bool>,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct Message {
-    role: String,
-    content: Option<Content>,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(untagged)]
-enum Content {
-    Text(String),
-    Parts(Vec<Part>),
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct Part {
-    r#type: String,
-    text: Option<String>,
-}
-
-impl Message {
-    fn text(&self, place: usize) -> Result<String, Refusal> {
-        match &self.content {
-            None => Ok(String::new()),
-            Some(Content::Text(text)) => Ok(text.clone()),
-            Some(Content::Parts(parts)) => {
-                let mut texts = Vec::new();
-                for (part, number) in parts.iter().zip(0..) {
-                    match (part.r#type.as_str(), &part.text) {
-                        ("text", Some(text)) => texts.push(text.as_str()),
-                        (other, _) => {
-                            let path = format!("/messages/{place}/content/{number}/type");
-                            let rule = format!("{other:?} is not supported: a spell takes only text");
-                            return Err(codes::schema("the body", path, rule).into());
-                        }
-                    }
-                }
-                Ok(texts.join("\n"))
-            }
-        }
-    }
-}
-
-/// Returns the intent: the last message, preceded by the earlier conversation.
-fn intent(messages: &[Message]) -> Result<String, Refusal> {
-    let mut texts = Vec::new();
-    for (place, message) in messages.iter().enumerate() {
-        texts.push((message.role.as_str(), message.text(place)?));
-    }
-    let Some((role, last)) = texts.pop() else {
-        return Err(codes::schema("the body", "/messages", "there is no message").into());
-    };
-    if role != "user" {
-        let rule = "the last message is the user's";
-        return Err(codes::schema("the body", format!("/messages/{}/role", texts.len()), rule).into());
-    }
-    if texts.is_empty() {
-        return Ok(last);
-    }
-    let said: Vec<String> = texts.iter().map(|(role, text)| format!("{role}: {text}")).collect();
-    Ok(format!("The conversation so far:\n\n{}\n\nThe user says now:\n\n{last}", said.join("\n\n")))
 }
 
 /// Cancels a run when the client that asked for it is gone.
@@ -160,24 +100,29 @@ impl Drop for CancelOnDrop {
 }
 
 async fn complete(caller: Caller, JsonBody(completion): JsonBody<Completion>) -> Response<Body> {
-    let intent = match intent(&completion.messages) {
-        Ok(intent) => intent,
+    let asked = completion.check().and_then(|()| Ok((completion.intent()?, completion.answer_schema()?)));
+    let (intent, answer) = match asked {
+        Ok(asked) => asked,
         Err(refusal) => return Answer::of(caller.http.refusal_reply(refusal).await).into_response(),
     };
     let run = caller.http.host().runtime().new_run_id();
     let events = caller.service.follow(run).filter(|_| completion.stream == Some(true));
     let ask = CastRequest { run: Some(run), ..CastRequest::with_intent(intent) };
-    let begun = caller.service.begin_cast(&completion.model, ask).await;
+    let is_typed = answer.is_some();
+    let begun = caller.service.begin_typed_cast(&completion.model, ask, answer).await;
     let patience = CancelOnDrop { cancel: begun.cancel.clone(), over: false };
     let head = CompletionHead {
         id: format!("chatcmpl-{run}"),
         created: MachineClock::new().now().wall.unix_millis() / 1_000,
         model: completion.model,
+        is_typed,
     };
     match (events, begun.run) {
         (Some(events), Some(_)) => {
-            let options = Options { announce_arguments: true, ..Options::default() };
-            let usage = completion.stream_options.and_then(|options| options.include_usage).unwrap_or(false);
+            let told = completion.stream_options.unwrap_or_default();
+            let gradient = if told.every_delta == Some(false) { Gradient::default() } else { Gradient::every_token() };
+            let options = Options { gradient, announce_arguments: true, ..Options::default() };
+            let usage = told.include_usage.unwrap_or(false);
             let telling = ChatStream {
                 head,
                 run,
@@ -198,7 +143,7 @@ async fn complete(caller: Caller, JsonBody(completion): JsonBody<Completion>) ->
             let mut patience = patience;
             let reply = begun.reply().await;
             patience.over = true;
-            complete_response(&head, run, reply)
+            complete_response(&head, ChatEnd::of(&head, run, reply))
         }
     }
 }
@@ -208,6 +153,8 @@ struct CompletionHead {
     id: String,
     created: i64,
     model: String,
+    /// True if the client asked for JSON: then the content is the answer alone.
+    is_typed: bool,
 }
 
 impl CompletionHead {
@@ -226,17 +173,37 @@ impl CompletionHead {
     }
 }
 
-/// Returns the text and the usage of a finished run, or the refusal.
-fn message(run: RunId, reply: CastReply) -> Result<(String, Option<Value>), Box<Envelope>> {
-    let usage = reply.outcome.as_ref().map(usage);
-    if let Some(Outcome { ending: Ending::Terminated { result, .. }, .. }) = &reply.outcome {
-        let text = result.as_str().map_or_else(|| result.to_string(), str::to_owned);
-        return Ok((text, usage));
+/// The end of a run as a chat client sees it.
+enum ChatEnd {
+    Answered { text: String, usage: Option<Value>, run: Value },
+    /// The run waits. `notice` says for what, and how it continues.
+    Waiting { notice: String, usage: Option<Value>, run: Value },
+    Refused(Box<Envelope>),
+}
+
+impl ChatEnd {
+    fn of(head: &CompletionHead, run: RunId, reply: CastReply) -> Self {
+        let usage = reply.outcome.as_ref().map(usage);
+        if let Some(Outcome { ending: Ending::Terminated { result, .. }, .. }) = &reply.outcome {
+            let text = result.as_str().filter(|_| !head.is_typed).map_or_else(|| result.to_string(), str::to_owned);
+            return Self::Answered { text, usage, run: json!({"run_id": run, "state": "terminated"}) };
+        }
+        if let Some(waiting) = &reply.waiting {
+            let reason = waiting.reason();
+            let notice = match waiting {
+                Waiting::Approval { .. } => {
+                    format!("{run} waits for a person's approval. POST /v1/runs/{run}/approve decides.")
+                }
+                Waiting::Crystal { .. } | Waiting::Interrupted | Waiting::HandedBack => {
+                    format!("{run} waits: {reason}. POST /v1/runs/{run}/resume resumes it.")
+                }
+            };
+            let approvals = waiting.approvals();
+            let run = json!({"run_id": run, "state": "waiting", "reason": reason, "approvals": approvals});
+            return Self::Waiting { notice, usage, run };
+        }
+        Self::Refused(Box::new(Envelope::of(reply.guarded.reply, &reply.guarded.meta)))
     }
-    if let Some(reason) = reply.waiting.as_ref().map(Waiting::reason) {
-        return Ok((format!("[{run} waits: {reason}. POST /v1/runs/{run}/approve decides.]"), usage));
-    }
-    Err(Box::new(Envelope::of(reply.guarded.reply, &reply.guarded.meta)))
 }
 
 fn usage(outcome: &Outcome) -> Value {
@@ -247,24 +214,42 @@ fn usage(outcome: &Outcome) -> Value {
     })
 }
 
-fn complete_response(head: &CompletionHead, run: RunId, reply: CastReply) -> Response<Body> {
-    match message(run, reply) {
-        Ok((text, usage)) => {
-            let message = json!({"role": "assistant", "content": text, "refusal": null});
-            let choices = json!([{"index": 0, "message": message, "finish_reason": "stop", "logprobs": null}]);
-            let mut told = head.of("chat.completion", choices);
-            told["usage"] =
-                usage.unwrap_or_else(|| json!({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}));
-            axum::Json(told).into_response()
+fn complete_response(head: &CompletionHead, end: ChatEnd) -> Response<Body> {
+    let (message, finish, usage, run) = match end {
+        ChatEnd::Answered { text, usage, run } => {
+            (json!({"role": "assistant", "content": text, "refusal": null}), "stop", usage, run)
         }
-        Err(envelope) => Answer::from_envelope(*envelope).into_response(),
-    }
+        ChatEnd::Waiting { notice, usage, run } => {
+            (json!({"role": "assistant", "content": null, "refusal": notice}), WITHHELD, usage, run)
+        }
+        ChatEnd::Refused(envelope) => return Answer::from_envelope(*envelope).into_response(),
+    };
+    let choices = json!([{"index": 0, "message": message, "finish_reason": finish, "logprobs": null}]);
+    let mut told = head.of("chat.completion", choices);
+    told["usage"] = usage.unwrap_or_else(|| json!({"prompt_tokens": 0, "completion_tokens": 0, "total_tokens": 0}));
+    told[EXTENSION] = run;
+    axum::Json(told).into_response()
+}
+
+fn model_card(card: &SpellSummary) -> Value {
+    json!({"id": card.name, "object": "model", "created": 0, "owned_by": "cantrip"})
 }
 
 async fn models(caller: Caller) -> axum::Json<Value> {
-    let model = |card: SpellSummary| json!({"id": card.name, "object": "model", "created": 0, "owned_by": "cantrip"});
-    let data: Vec<Value> = caller.http.host().local_service().spells().spells().into_iter().map(model).collect();
+    let data: Vec<Value> = caller.http.host().local_service().spells().spells().iter().map(model_card).collect();
     axum::Json(json!({"object": "list", "data": data}))
+}
+
+async fn model(caller: Caller, path: Result<Path<String>, PathRejection>) -> Response<Body> {
+    let named = path.map_or_else(|_| String::new(), |Path(named)| named);
+    let spells = caller.http.host().local_service().spells().spells();
+    match spells.iter().find(|card| card.name == named) {
+        Some(card) => axum::Json(model_card(card)).into_response(),
+        None => {
+            let refusal = codes::not_found("spell", named);
+            Answer::of(caller.http.refusal_reply(refusal.into()).await).into_response()
+        }
+    }
 }
 
 fn stream_response(telling: ChatStream) -> Response<Body> {
@@ -337,30 +322,41 @@ impl ChatStream {
         let Some(begun) = self.begun.take() else { return Bytes::new() };
         let reply = begun.reply().await;
         self.patience.over = true;
-        match message(self.run, reply) {
-            Ok((answer, usage)) => {
+        match ChatEnd::of(&self.head, self.run, reply) {
+            ChatEnd::Answered { text: answer, usage, run } => {
                 let mut text = Vec::new();
                 // An answer that was already sent as a message is not sent again.
-                if !self.sent.values().any(|said| *said == answer) {
+                if self.head.is_typed || !self.sent.values().any(|said| *said == answer) {
                     let gap = if self.said { "\n\n" } else { "" };
                     text.extend_from_slice(&piece(
                         &self.head.piece(json!({"content": format!("{gap}{answer}")}), None),
                     ));
                 }
-                text.extend_from_slice(&piece(&self.head.piece(json!({}), Some("stop"))));
-                if let Some(usage) = usage.filter(|_| self.usage) {
-                    self.stage = Stage::Usage;
-                    let mut last = self.head.of("chat.completion.chunk", json!([]));
-                    last["usage"] = usage;
-                    text.extend_from_slice(&piece(&last));
-                }
-                Bytes::from(text)
+                self.close(text, "stop", usage, run)
             }
-            Err(envelope) => {
+            ChatEnd::Waiting { notice, usage, run } => {
+                let text = piece(&self.head.piece(json!({"refusal": notice}), None)).to_vec();
+                self.close(text, WITHHELD, usage, run)
+            }
+            ChatEnd::Refused(envelope) => {
                 let code: AnyCode = envelope.code();
                 piece(&error(&AnswerCode { code, message: envelope.message().to_owned() }))
             }
         }
+    }
+
+    /// Appends the chunk with the finish reason and, if the client asked for it, the one with the usage.
+    fn close(&mut self, mut text: Vec<u8>, finish: &str, usage: Option<Value>, run: Value) -> Bytes {
+        let mut last = self.head.piece(json!({}), Some(finish));
+        last[EXTENSION] = run;
+        text.extend_from_slice(&piece(&last));
+        if let Some(usage) = usage.filter(|_| self.usage) {
+            self.stage = Stage::Usage;
+            let mut last = self.head.of("chat.completion.chunk", json!([]));
+            last["usage"] = usage;
+            text.extend_from_slice(&piece(&last));
+        }
+        Bytes::from(text)
     }
 
     /// Returns the delta of an emission, if a chat client should see it.
@@ -384,13 +380,17 @@ impl ChatStream {
             Item::Message { .. } if upsert.item_id.as_str().ends_with("/answer") => None,
             Item::Message { content, origin: Origin::Agent } if !of_child => {
                 let first = !self.sent.contains_key(&upsert.item_id);
-                let more = self.suffix(&upsert.item_id, content)?;
+                let more = self.suffix(upsert, content)?;
+                if self.head.is_typed {
+                    // The content is JSON, and only the answer fits.
+                    return Some(json!({"reasoning_content": more}));
+                }
                 let gap = if first && self.said { "\n\n" } else { "" };
                 self.said = true;
                 Some(json!({"content": format!("{gap}{more}")}))
             }
             Item::Thinking { content, .. } if !of_child => {
-                let more = self.suffix(&upsert.item_id, content)?;
+                let more = self.suffix(upsert, content)?;
                 Some(json!({"reasoning_content": more}))
             }
             Item::ToolCall(call) => self.call_delta(upsert, call, of_child),
@@ -399,13 +399,23 @@ impl ChatStream {
     }
 
     /// Returns the part of a text that was not sent yet. Text that was replaced stays as it was sent: a chat cannot
-    /// take it back.
-    fn suffix(&mut self, item: &ItemId, content: &Text) -> Option<String> {
+    /// take it back. So an unfinished word waits for its end: it may become a secret.
+    fn suffix(&mut self, upsert: &Upsert, content: &Text) -> Option<String> {
+        let is_final = upsert.status.is_final();
+        let before = self.sent.get(&upsert.item_id).map_or(0, String::len);
+        // A text is redacted as a whole, so the steps of a long one grow with it.
+        if !is_final && content.len() > EVERY_WORD_BYTES && content.len() < before + before / STEPS {
+            return None;
+        }
         let text: String = content.segments().collect();
-        let text = self.redactor.redact_text(&text).into_owned();
-        let sent = self.sent.entry(item.clone()).or_default();
-        let more = text.strip_prefix(sent.as_str()).filter(|more| !more.is_empty())?.to_owned();
-        *sent = text;
+        let mut text = self.redactor.redact_text(&text).into_owned();
+        if !is_final {
+            let words = text.trim_end_matches(|letter: char| letter.is_ascii_graphic()).len();
+            text.truncate(words);
+        }
+        let sent = self.sent.get(&upsert.item_id).map_or("", String::as_str);
+        let more = text.strip_prefix(sent).filter(|more| !more.is_empty())?.to_owned();
+        self.sent.insert(upsert.item_id.clone(), text);
         Some(more)
     }
 

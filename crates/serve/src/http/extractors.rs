@@ -80,7 +80,10 @@ pub(super) async fn read_body(http: &HttpServer, parts: &Parts, body: Body) -> R
         Ok(Err(refusal)) => Err(http.refusal_reply(refusal).await.into()),
         Err(_) => {
             let limit = http.options().body.as_millis();
-            Err(http.refusal_reply(codes::timed_out("the body of the request", limit).into()).await.into())
+            let refusal = codes::timed_out("the body of the request", limit);
+            let answer = Answer::of(http.refusal_reply(refusal.into()).await);
+            // The client stalled, no server behind this one did.
+            Err(answer.with_status(StatusCode::REQUEST_TIMEOUT))
         }
     }
 }

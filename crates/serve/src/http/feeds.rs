@@ -39,7 +39,7 @@ const RECORDS: &str = "Stream the records of a run's journal, one event each, re
 pub(super) fn routes(routes: &mut Routes) {
     let about = RouteDoc::new("follow_run_events", EVENTS, ResponseKind::Events, &[200, 204, 400, 410])
         .path(RUN)
-        .query::<From>();
+        .query::<Viewing>();
     routes.get("/v1/runs/{id}/events", events, about);
     let about = RouteDoc::new("follow_run_records", RECORDS, ResponseKind::Events, &[200, 204, 400, 410])
         .path(RUN)
@@ -56,6 +56,19 @@ struct From {
     cursor: Option<String>,
     /// `tail`: only events from now on. By default the stream starts at the beginning.
     from: Option<Tail>,
+}
+
+/// The position at which the stream of events starts, and its pace.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+struct Viewing {
+    /// The id of the last event that the client received: the stream continues after it. The header `Last-Event-ID` has
+    /// the same meaning.
+    cursor: Option<String>,
+    /// `tail`: only events from now on. By default the stream starts at the beginning.
+    from: Option<Tail>,
+    /// True: an event for every delta of a text. By default text is collected, for up to 2 seconds.
+    every_delta: Option<bool>,
 }
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
@@ -130,12 +143,16 @@ async fn events(
     caller: Caller,
     PathId(run): PathId<RunId>,
     headers: HeaderMap,
-    QueryParams(from): QueryParams<From>,
+    QueryParams(Viewing { cursor, from, every_delta }): QueryParams<Viewing>,
 ) -> Response<Body> {
+    let from = From { cursor, from };
     let opened = async {
         let (feed, RunView { newest, .. }) = Feed::of(&caller, run).await?;
         let begin = begin(&headers, &from, newest)?;
         let mut view = caller.http.host().feeds().open_cursor(caller.http.host().runtime(), run);
+        if every_delta == Some(true) {
+            view.send_every_delta();
+        }
         if !view.wait_for_record(newest).await {
             return Err(codes::store_failed("the records of the run cannot be read").into());
         }

@@ -57,7 +57,7 @@ async fn show(caller: Caller, PathId(id): PathId<AuthorizationRef>) -> Answer {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 struct Authorizing {
-    /// The owner: `local`, `user:NAME`, `guest:NAME`, `service:NAME` or `system`.
+    /// The owner: a user's name, `local`, `user:NAME`, `guest:NAME`, `service:NAME` or `system`.
     owner: String,
     /// The maximum total amount, as in `5.00 USD`.
     total: Option<String>,
@@ -93,7 +93,7 @@ fn at<E: std::fmt::Display>(path: &str) -> impl Fn(E) -> Refusal {
 
 fn terms(told: Authorizing) -> Result<Terms, Refusal> {
     let Authorizing { owner, total, per_call, per_day, threshold, mode, agent, expires_at, reason: _ } = told;
-    let owner: Payer = owner.parse().map_err(at::<TermsFault>("/owner"))?;
+    let owner = Payer::from_name(&owner).map_err(at::<TermsFault>("/owner"))?;
     let money = |text: Option<String>, path: &str| -> Result<Option<Money>, Refusal> {
         text.map(|text| text.parse::<Money>().map_err(at(path))).transpose()
     };

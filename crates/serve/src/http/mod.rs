@@ -9,6 +9,7 @@ mod admit;
 mod answer;
 mod casts;
 mod chat;
+mod chat_request;
 mod contracts;
 mod entities;
 mod extractors;

@@ -85,7 +85,7 @@ impl Routes {
         if let Some(body) = about.body {
             let schema = body(&mut self.schemas);
             operation["requestBody"] = json!({"required": true, "content": {"application/json": {"schema": schema}}});
-            refuses(&mut operation, &["400", "409", "413", "415", "422", "504"]);
+            refuses(&mut operation, &["400", "408", "409", "413", "415", "422", "504"]);
         }
         if path != super::admit::HEALTH {
             refuses(&mut operation, &["401"]);

@@ -7,7 +7,7 @@ use std::fmt;
 
 use cantrip_service::cantrip::canon::{bytes_hash, remember_secret};
 use cantrip_service::cantrip::loom::Actor;
-use cantrip_service::cantrip::spend::{Payer, TermsFault};
+use cantrip_service::cantrip::spend::Payer;
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 
 use crate::spell_host::local_owner;
@@ -119,12 +119,7 @@ impl Tokens {
 
 /// Parses an owner as the ledger writes it: a bare name is a user.
 fn parse_owner(owner: &str) -> Result<Actor, String> {
-    let whole = match owner {
-        "local" | "system" => owner.to_owned(),
-        _ if owner.contains(':') => owner.to_owned(),
-        _ => format!("user:{owner}"),
-    };
-    let known: Payer = whole.parse().map_err(|fault: TermsFault| fault.to_string())?;
+    let known = Payer::from_name(owner).map_err(|fault| fault.to_string())?;
     Actor::new(known.to_string()).map_err(|fault| fault.to_string())
 }
 

@@ -94,7 +94,7 @@ async fn an_artifact_is_promoted_by_the_report_that_speaks_for_it() {
 #[tokio::test]
 async fn money_is_given_listed_and_taken_back_and_receipts_are_shown() {
     let server = server().await;
-    let given = json!({"owner": "user:ann", "total": "5.00 USD", "reason": "for the week"});
+    let given = json!({"owner": "ann", "total": "5.00 USD", "reason": "for the week"});
     let (status, envelope) = server.post("/v1/spend/authorizations", given).await;
     assert_eq!(status, 201, "{envelope}");
     let id = envelope["data"]["authorization_id"].as_str().unwrap().to_owned();
@@ -105,7 +105,7 @@ async fn money_is_given_listed_and_taken_back_and_receipts_are_shown() {
     let (status, envelope) =
         server.post(&format!("/v1/spend/authorizations/{id}/revoke"), json!({"reason": "over"})).await;
     assert_eq!(status, 200, "{envelope}");
-    let bad = json!({"owner": "ann", "reason": "x"});
+    let bad = json!({"owner": "an n", "reason": "x"});
     refused(server.post("/v1/spend/authorizations", bad).await, 422, codes::SCHEMA.any());
     let (status, envelope) = server.get("/v1/spend/verify").await;
     assert_eq!(status, 200, "{envelope}");

@@ -77,9 +77,9 @@ async fn a_body_that_does_not_come_is_waited_for_only_so_long() {
     let mut text = String::new();
     stream.read_to_string(&mut text).await.unwrap();
     let (head, body) = text.split_once("\r\n\r\n").unwrap();
-    assert!(head.starts_with("HTTP/1.1 504 "), "{head}");
+    assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
     let envelope: Value = serde_json::from_str(body).unwrap();
-    refused((504, envelope), 504, codes::TIMED_OUT.any());
+    refused((408, envelope), 408, codes::TIMED_OUT.any());
 }
 
 #[tokio::test]

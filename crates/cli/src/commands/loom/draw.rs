@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use super::count_noun;
 use super::read::{LoomRow, ShownThread};
-use cantrip_terminal::present::{BOLD, DIM, colour, cut, position, width};
+use cantrip_terminal::present::{BOLD, DIM, code_text, colour, cut, position, width};
 use cantrip_terminal::watch::cost;
 
 /// The lines that are drawn of each text in a thread; `loom show` has them all.
@@ -165,7 +165,7 @@ fn body(text: &mut String, turn: &Turn, most: Option<usize>) {
     }
     if let Closing::Truncated { error: Some(fault), .. } = &turn.closing {
         let style = colour(fault.mark.reply_type);
-        let (message, code) = (one_line(&fault.message), one_line(&fault.mark.code));
+        let (message, code) = (one_line(&fault.message), one_line(&code_text(&fault.mark.code)));
         let _ = writeln!(text, "  {style}{message}{style:#} {DIM}{code}{DIM:#}");
     }
 }
@@ -187,7 +187,7 @@ fn printed(text: &mut String, output: &OutputRecord, most: Option<usize>) {
     }
     if let Some(reply) = &output.reply {
         let style = colour(reply.mark.reply_type);
-        let (word, code) = (reply.mark.reply_type.word().to_lowercase(), one_line(&reply.mark.code));
+        let (word, code) = (reply.mark.reply_type.word().to_lowercase(), one_line(&code_text(&reply.mark.code)));
         let at = position(reply.line, reply.column);
         let _ = writeln!(text, "  < {style}{word}{style:#} {DIM}{code}{at}{DIM:#}");
     }
@@ -202,9 +202,11 @@ fn call(text: &mut String, record: &GateRecord, most: Option<usize>) {
         Settlement::Settled(settled) => {
             let style = colour(settled.reply.reply_type);
             let word = settled.reply.reply_type.word().to_lowercase();
-            let _ = writeln!(text, "  < {style}{word}{style:#} {DIM}{}{DIM:#}", one_line(&settled.reply.code));
+            let code = one_line(&code_text(&settled.reply.code));
+            let _ = writeln!(text, "  < {style}{word}{style:#} {DIM}{code}{DIM:#}");
             for child in &settled.children {
-                let _ = writeln!(text, "    {DIM}child {} {}{DIM:#}", child.entity_id, one_line(&child.reply.code));
+                let code = one_line(&code_text(&child.reply.code));
+                let _ = writeln!(text, "    {DIM}child {} {code}{DIM:#}", child.entity_id);
             }
             match &settled.result {
                 Value::Null => {}

@@ -20,7 +20,7 @@ use crate::commands::{CommandReply, Context};
 use crate::limits::RUNS_LISTED_MAX;
 use crate::process::{self, Presence};
 use cantrip_terminal::approve::trifecta_warning;
-use cantrip_terminal::present::{BOLD, DIM, cut, program, strip_control, width};
+use cantrip_terminal::present::{BOLD, DIM, code_text, cut, program, strip_control, width};
 use cantrip_terminal::waiting::CrystalFault;
 use cantrip_terminal::watch::cost;
 
@@ -393,12 +393,12 @@ fn draw_details(RunDetails { row, cast, pending, parked, costs }: &RunDetails, s
     }
     match parked.as_ref().map(|parked| (parked.reason, CrystalFault::of_record(parked))) {
         Some((ParkReason::CrystalUnavailable, Some(fault))) => {
-            line("waits", &format!("for its crystal: {} ({})", fault.provider_message(), fault.code()));
+            line("waits", &format!("for its crystal: {}, {}", fault.provider_message(), code_text(fault.code())));
             line("hint", fault.advice());
         }
         Some((ParkReason::CrystalUnavailable, None)) => line("waits", "for its crystal, which does not answer"),
         Some((ParkReason::NoProgress, Some(fault))) => {
-            line("waits", &format!("to be resumed: {} ({})", fault.provider_message(), fault.code()));
+            line("waits", &format!("to be resumed: {}, {}", fault.provider_message(), code_text(fault.code())));
             line("hint", fault.advice());
         }
         Some((ParkReason::NoProgress, None)) => {

@@ -56,13 +56,23 @@ pub(crate) struct FeedCursor {
     sent: HashMap<ItemId, Instant>,
     /// Items to send again, each not before its time.
     deferred: HashMap<ItemId, (Entry, Instant)>,
+    every_delta: bool,
 }
 
 impl FeedCursor {
     pub(in crate::feed) fn of(board: Arc<RunFeed>) -> Self {
         board.viewers.fetch_add(1, Ordering::SeqCst);
         let written = board.written.subscribe();
-        Self { board, written, replay: VecDeque::new(), seen: 0, sent: HashMap::new(), deferred: HashMap::new() }
+        let (sent, deferred) = (HashMap::new(), HashMap::new());
+        Self { board, written, replay: VecDeque::new(), seen: 0, sent, deferred, every_delta: false }
+    }
+
+    /// Asks for every delta of the text, for as long as this viewer stays.
+    pub(crate) fn send_every_delta(&mut self) {
+        if !self.every_delta {
+            self.every_delta = true;
+            self.board.write(|state| state.set_every_delta(state.every_delta + 1));
+        }
     }
 
     /// Waits until the records up to `seq` are in the feed. Returns false if the reader failed.
@@ -196,6 +206,9 @@ impl FeedCursor {
 
 impl Drop for FeedCursor {
     fn drop(&mut self) {
+        if self.every_delta {
+            self.board.write(|state| state.set_every_delta(state.every_delta.saturating_sub(1)));
+        }
         let mut feeding = self.board.reader();
         if self.board.viewers.fetch_sub(1, Ordering::SeqCst) == 1
             && let Some(task) = feeding.task.take()
