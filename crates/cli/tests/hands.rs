@@ -62,6 +62,23 @@ fn a_binary_that_is_killed_leaves_no_process_and_the_command_reads_outcome_unkno
     assert_recorded(&first_call(&folder, store)["reply"], codes::OUTCOME_UNKNOWN.any());
 }
 
+#[test]
+fn a_folder_with_very_many_files_does_not_keep_the_shell_from_starting() {
+    let folder = folder("echo works");
+    let many = folder.path().join("node_modules/many");
+    fs::create_dir_all(&many).unwrap();
+    // More than `list` and `search` visit.
+    for number in 0..100_500 {
+        fs::File::create(many.join(number.to_string())).unwrap();
+    }
+    let store = "sqlite:kept/loom.db";
+    let cast = folder.envelope(&["cast", "hands.toml", "go", "--store", store], codes::TERMINATED.any());
+    assert_eq!(cast["data"]["answer"], "over");
+    let call = first_call(&folder, store);
+    assert_recorded(&call["reply"], codes::GATE_OK.any());
+    assert!(call.to_string().contains("works"), "{call}");
+}
+
 /// A runtime that is killed cannot clean up after its shell. The next command does, before it reads any file of the
 /// project.
 #[test]
