@@ -116,6 +116,12 @@ pub fn store_refusal(error: &Error) -> Refusal {
         Error::UnsupportedVersion { .. } | Error::NewerStore { .. } => codes::store_failed(cause)
             .data(hint("use the version of cantrip that made it, or one that is newer; it was left as it is"))
             .into(),
+        Error::LogDamaged { pages, transactions, .. } => {
+            let next = "copy the file and its -wal file to a safe place; with the -wal file moved away, casts continue \
+                        from what the file itself holds";
+            let data = json!({"damage": "write_ahead_log", "pages": pages, "transactions": transactions, "hint": next});
+            codes::store_failed(cause).data(data).into()
+        }
         Error::NotAStore { .. } => {
             codes::store_failed(cause).data(hint("name another place with --store sqlite:FILE")).into()
         }

@@ -12,7 +12,7 @@ use cantrip_circle::gate::builtin;
 use cantrip_crystal::{Response, ScriptedCrystal};
 use cantrip_loom::{Message, TruncationReason};
 use cantrip_reply::codes;
-use cantrip_reply::testing::assert_code;
+use cantrip_reply::testing::{assert_code, assert_recorded};
 use serde_json::{Value, json};
 use support::{Overlap, call, done, memory, script, slow, woven};
 
@@ -183,6 +183,11 @@ async fn a_child_that_fails_is_its_calls_error_and_the_parent_lives_on() {
              A3 <A2 call_agent.. sealed\nA4 <A3 continues call_agent!{failed}\nA5 <A4 done=\"root\" terminated"
         )
     );
+    let thread = cantrip_loom::Loom::thread(runtime.loom(), cast.outcome.unwrap().leaf.unwrap()).await.unwrap();
+    let cantrip_loom::Settlement::Settled(settled) = &thread.turns[1].gate_calls[0].settlement else {
+        panic!("settled")
+    };
+    assert_recorded(&serde_json::to_value(&settled.reply).unwrap(), failed);
 }
 
 #[tokio::test(start_paused = true)]

@@ -11,15 +11,15 @@ use std::time::Duration;
 use cantrip::policy::RedecideOutcome;
 use cantrip::{Cantrip, CantripBuilder, CastOptions, CastReply, ContinueOptions, HumanDecision, Runtime};
 use cantrip_canon::{ApprovalId, Clock, IdSource, ManualClock, Money, RunId};
-use cantrip_circle::gate::{Call, Settlement as Settles, builtin, gate, gate_with_call};
+use cantrip_circle::gate::{Call, Gate, GateSpec, Settlement as Settles, builtin, gate, gate_with_call};
 use cantrip_circle::{AnyGate, Label};
 use cantrip_crystal::{Request, Response};
 use cantrip_loom::{
     Actor, AnyLoom, AppendOutcome, Event, GateRecord, Journal, Ledger, Loom, MemoryLoom, PageRequest,
     ReservationFilter, RunState, SettledCall, Settlement, Step, StepId, TruncationReason,
 };
-use cantrip_reply::testing::assert_code;
-use cantrip_reply::{AnyCode, Refusal, codes};
+use cantrip_reply::testing::{assert_code, assert_recorded};
+use cantrip_reply::{AnyCode, Refusal, ReplyDraft, Success, codes};
 use cantrip_spend::{
     AnyReservation, ApprovalState, AuthorizationMode, AuthorizationRef, Constraints, Operation, Reconciliation, Revoke,
     Terms, Verdict,
@@ -228,9 +228,38 @@ async fn a_purchase_cut_off_by_the_deadline_is_unknown_and_not_made_again_when_t
     assert_eq!(why(&runtime).await, [("reconcile_required", Some("timed_out".to_owned()))]);
     let cast = runtime.continue_run(&cantrip, cut.run.unwrap(), ContinueOptions::new()).await;
     assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
-    assert_eq!(settled_calls(&runtime, &cantrip).await[1].1.reply.code, codes::RECONCILE_FIRST.any().as_str());
+    let refused = serde_json::to_value(&settled_calls(&runtime, &cantrip).await[1].1.reply).unwrap();
+    assert_recorded(&refused, codes::RECONCILE_FIRST.any());
     assert_eq!(shop.sold(), [1]);
     adds_up(&runtime).await;
+}
+
+/// A gate that panics where it is asked for its price.
+struct Unpriced(GateSpec);
+
+impl Gate for Unpriced {
+    fn spec(&self) -> &GateSpec {
+        &self.0
+    }
+
+    fn worst_cost(&self, _: &serde_json::Map<String, Value>) -> Option<Money> {
+        panic!("a bug of this gate")
+    }
+
+    async fn call(&self, _: Call) -> Result<ReplyDraft<Success>, Refusal> {
+        Ok(codes::gate_ok("buy").value("sold"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_about_which_no_decision_can_be_made_is_refused_and_the_cast_continues() {
+    let runtime = memory();
+    let gate = Unpriced(GateSpec::new("buy", "Buys.", json!({"type": "object"})));
+    let cantrip = buying(buys_once(), gate.into()).build().unwrap();
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
+    assert_eq!(cast.answer(), Some(&json!("over")), "{:?}", cast.reply());
+    let refused = serde_json::to_value(&settled_calls(&runtime, &cantrip).await[0].1.reply).unwrap();
+    assert_recorded(&refused, codes::POLICY_FAILED.any());
 }
 
 /// Reconciles every call with unknown outcome.

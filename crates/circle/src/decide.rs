@@ -5,6 +5,7 @@
 //! behind it. The loop checks policy and money after the wards and before it begins the effect that is returned here;
 //! it writes to the journal in between.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 use cantrip_canon::{Money, json};
@@ -120,6 +121,7 @@ pub struct Permit {
     limits: MediumLimits,
     sessions: GateSessions,
     listener: ProgressListener,
+    worst_cost: Option<Money>,
 }
 
 impl Permit {
@@ -134,7 +136,7 @@ impl Permit {
 
     /// Returns the amount that has to be reserved before the call begins.
     pub fn worst_cost(&self) -> Option<Money> {
-        self.held.gate.worst_cost(&self.arguments)
+        self.worst_cost
     }
 
     /// Adds the state that gates keep for the calling entity. Without it, no state outlasts the call.
@@ -161,7 +163,7 @@ impl Permit {
         idempotency_key: Option<String>,
         stop: StopSignal,
     ) -> GateOutcome {
-        let Self { held, arguments, restrict, limits, sessions: belongings, listener } = self;
+        let Self { held, arguments, restrict, limits, sessions: belongings, listener, worst_cost: _ } = self;
         let gate = held.gate.clone();
         let crossing = GateInvocation {
             gate,
@@ -178,9 +180,12 @@ impl Permit {
 }
 
 impl Circle {
-    /// Decides about a call. The same call by an entity in the same state always gets the same decision.
+    /// Decides about a call. The same call by an entity in the same state always gets the same decision. A gate says
+    /// itself what a call touches and costs; if that code panics, no decision is possible and nothing is executed.
     pub fn decide(&self, asked: CallRequest<'_>, standing: &CallerState) -> Decision {
-        match self.examine(asked, standing) {
+        let gate = asked.gate;
+        let examined = catch_unwind(AssertUnwindSafe(|| self.examine(asked, standing)));
+        match examined.unwrap_or_else(|_panic| Err(codes::policy_failed(gate).into())) {
             Err(refusal) => Decision::Refused(refusal),
             Ok((reasons, effect)) if reasons.is_empty() => Decision::Allowed(effect),
             Ok((reasons, then)) => Decision::NeedsApproval { reasons, then },
@@ -370,6 +375,7 @@ impl Circle {
                 MediumLimits::default()
             }
         };
+        let worst_cost = held.gate.worst_cost(&arguments);
         Effect::Execute(Permit {
             held,
             arguments,
@@ -377,6 +383,7 @@ impl Circle {
             limits,
             sessions: GateSessions::default(),
             listener: ProgressListener::default(),
+            worst_cost,
         })
     }
 }

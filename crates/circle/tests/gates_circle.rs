@@ -576,6 +576,57 @@ async fn a_gate_that_promises_to_be_brief_finishes_what_it_has_begun() {
     assert_code(&executed.guarded.reply, codes::GATE_OK);
 }
 
+/// A gate that fails where it is asked about a call, before the call is made.
+struct Faulty {
+    promises: GateSpec,
+    question: &'static str,
+    entered: Arc<AtomicUsize>,
+}
+
+impl Faulty {
+    fn answer<T: Default>(&self, question: &str) -> T {
+        assert_ne!(self.question, question, "a bug of this gate");
+        T::default()
+    }
+}
+
+impl Gate for Faulty {
+    fn spec(&self) -> &GateSpec {
+        &self.promises
+    }
+
+    fn resource_accesses(&self, _: &Map<String, Value>) -> Vec<cantrip_circle::ward::ResourceAccess> {
+        self.answer("what it touches")
+    }
+
+    fn protected_change(&self, _: &Map<String, Value>) -> Option<cantrip_circle::gate::ProtectedChange> {
+        self.answer("what it changes")
+    }
+
+    fn worst_cost(&self, _: &Map<String, Value>) -> Option<Money> {
+        self.answer("what it costs")
+    }
+
+    async fn call(&self, _: cantrip_circle::gate::Call) -> Result<ReplyDraft<Success>, Refusal> {
+        self.entered.fetch_add(1, Ordering::Relaxed);
+        Ok(codes::gate_ok("faulty").value("entered"))
+    }
+}
+
+#[tokio::test]
+async fn a_call_about_which_no_decision_can_be_made_is_not_made() {
+    for question in ["what it touches", "what it changes", "what it costs"] {
+        let entered = Arc::new(AtomicUsize::new(0));
+        let promises = GateSpec::new("faulty", "x", json!({"type": "object"}));
+        let gate = Faulty { promises, question, entered: entered.clone() };
+        let circle = circle([gate.into(), builtin::echo()], json!({"restrict": {"paths": ["data"]}}));
+        assert_code(&call(&circle, "faulty", json!({})).await, codes::POLICY_FAILED);
+        assert_eq!(entered.load(Ordering::Relaxed), 0, "{question}");
+        // The next call is decided as ever.
+        assert_code(&call(&circle, "echo", json!({"text": "1"})).await, codes::GATE_OK);
+    }
+}
+
 struct Person;
 
 impl Human for Person {

@@ -28,7 +28,7 @@ use crate::args::usage;
 use crate::commands::conformance;
 use crate::commands::{
     acp, artifact, cast, codes, completions, confirm, doctor, loom, mcp, models, new, pointer, policy, predict,
-    receipt, retention, run, schema, serve, sig, spend, stream, summon, trace, worker,
+    receipt, retention, run, schema, serve, sig, spend, stream, summon, trace, verify, worker,
 };
 use cantrip_telemetry as telemetry;
 use cantrip_terminal::present::{self, Present};
@@ -75,6 +75,7 @@ enum Command {
     Codes(codes::Codes),
     Limits(commands::limits::Limits),
     Loom(loom::LoomCommand),
+    Verify(verify::Verify),
     Run(run::RunCommand),
     Sig(sig::SigCommand),
     Predict(Box<predict::Predict>),
@@ -141,6 +142,7 @@ impl Command {
             | Self::New(_)
             | Self::Confirm(_)
             | Self::Doctor(_)
+            | Self::Verify(_)
             | Self::Models(_)
             | Self::Stream(_)
             | Self::Codes(_)
@@ -198,6 +200,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
             present.reply(guarded, || drawn)
         }
         Command::Loom(loom) => loom.run(&guard, present).await,
+        Command::Verify(verify) => verify.run(&guard, present).await,
         Command::Run(run) => run.run(&guard, present).await,
         Command::Sig(sig) => sig.run(&guard, present).await,
         Command::Predict(predict) => predict.run(&guard, present).await,

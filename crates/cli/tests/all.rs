@@ -58,5 +58,6 @@ mod trace_reading;
 mod traces;
 mod trifecta;
 mod undo;
+mod verify;
 mod windows;
 mod wires;

@@ -12,6 +12,7 @@ use cantrip_spend::{Authorization, AuthorizationMode, AuthorizationRef, Authoriz
 use cantrip_store::Store;
 use serde_json::{Value, json};
 
+use crate::spend::unknown_outcome;
 use crate::support::model::Model;
 use crate::support::{self, Folder, id, stderr};
 
@@ -264,5 +265,31 @@ fn a_cast_that_policy_forbids_ends_so_and_not_at_a_limit_of_money() {
         assert_eq!(reply["data"]["remaining"], money("0.000001 USD"), "{reply}");
         assert_eq!(ended(&shown), (false, true), "{shown}");
         house.told(&["loom", "verify"], codes::VERIFIED.any());
+    }
+}
+
+#[test]
+fn the_money_that_a_denial_calls_left_is_what_is_left_beside_the_holds() {
+    for agent in [&[][..], &["--agent", "spender"][..]] {
+        let house = House::new("sqlite:kept/loom.db");
+        let given = house.authorize(&[&["--total", "0.05 USD"], agent].concat());
+        // The outcome of an earlier call is unknown, so its money is still held.
+        unknown_outcome(&house.folder, given.parse().expect("an authorization"), 40_000);
+        let shown = house.told(&["spend", "show", &given], codes::READ.any());
+        assert_eq!(shown["data"]["value"]["remaining"], 10_000, "{shown}");
+        let listed = house.run(&["spend", "ls"]);
+        let row = support::stdout(&listed).lines().find(|line| line.contains(&given)).expect("a row").to_owned();
+        assert!(row.contains("0.04 USD held") && row.contains("0.01 USD left"), "{row}");
+        let output = if agent.is_empty() {
+            house.predict(&given, &["--json"])
+        } else {
+            house.run(&["cast", "spender.toml", "go", "--json"])
+        };
+        let reply: Value = serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {output:?}"));
+        assert_envelope(&reply, codes::BUDGET_SPENT.any());
+        assert_eq!((output.status.code(), house.model.asked()), (Some(3), 0), "{reply}");
+        assert_eq!(reply["data"]["remaining"], money("0.01 USD"), "{reply}");
+        let said = format!("is more than the 0.01 USD left of {given}");
+        assert!(reply["message"].as_str().is_some_and(|message| message.contains(&said)), "{reply}");
     }
 }

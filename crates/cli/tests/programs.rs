@@ -565,3 +565,57 @@ fn an_older_name_that_a_ward_took_away_is_denied_as_its_gate_is() {
         }
     }
 }
+
+/// A folder with a spell in Python whose model says these programs.
+fn in_python(programs: &[&str]) -> Folder {
+    let folder = Folder::new();
+    folder.write(
+        "py.toml",
+        "name = \"py\"\ncrystal = \"scripted/py.yaml\"\nmedium = \"python\"\n[wards]\nmax_turns = 9\n",
+    );
+    let responses: Vec<Value> = programs.iter().map(|program| json!({ "code": program })).collect();
+    folder.write("py.yaml", &json!({ "responses": responses }).to_string());
+    folder
+}
+
+#[test]
+fn the_errors_of_a_python_program_are_its_own_and_half_a_character_is_refused() {
+    let folder =
+        in_python(&["raise SystemExit(3)", "raise ValueError(1)", "print('a\\ud800b')", "done('over')"]);
+    let output = folder.run(&["cast", "py.toml", "go", "--store", STORE]);
+    assert_eq!((output.status.code(), stdout(&output)), (Some(0), "over\n"), "{}", stderr(&output));
+    let shown = folder.run(&["loom", "thread", "--store", STORE]);
+    let text = stdout(&shown);
+    for part in ["SystemExit: 3", "ValueError: 1", "half of a surrogate pair"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    assert!(!text.contains("Internal error") && !text.contains('\u{fffd}'), "{text}");
+}
+
+#[test]
+fn a_cast_without_memory_for_python_says_so() {
+    let folder = in_python(&["done(6 * 7)"]);
+    let mut refused = 0;
+    // How much a process needs before it starts depends on its build.
+    for megabytes in (250..1_000).step_by(50) {
+        let mut shell = std::process::Command::new("sh");
+        shell.args(["-c", "ulimit -v \"$1\"; shift; exec \"$@\"", "sh", &(megabytes * 1_000).to_string()]);
+        shell.arg(env!("CARGO_BIN_EXE_cantrip")).args(["cast", "py.toml", "go", "--json", "--store", STORE]);
+        folder.around(&mut shell);
+        let output = shell.output().expect("a shell");
+        // A process that cannot even start says nothing.
+        let Ok(envelope) = serde_json::from_slice::<Value>(&output.stdout) else { continue };
+        if envelope["data"]["answer"] == 42 {
+            break;
+        }
+        let said = envelope["message"].as_str().expect("a message");
+        if envelope["code"] == codes::STORE_FAILED.as_str() {
+            assert!(said.contains("thread") || said.contains("memory"), "{megabytes} MB: {envelope}");
+            continue;
+        }
+        assert_eq!(envelope["code"], codes::SANDBOX_UNAVAILABLE.as_str(), "{megabytes} MB: {envelope}");
+        assert!(said.contains("memory") && said.contains("ulimit -v"), "{megabytes} MB: {envelope}");
+        refused += 1;
+    }
+    assert!(refused > 0, "there is a limit at which only the stack of the interpreter does not fit");
+}

@@ -88,8 +88,12 @@ fn a_bare_name_is_a_user_as_in_the_token_file_of_a_server() {
     }
 }
 
-/// Leaves a call of unknown outcome in a store, as a killed process does.
-fn unknown_outcome(folder: &Folder) -> (RunId, ReservationId) {
+/// Leaves a call of unknown outcome in a store, as a killed process does, for which this authorization holds an amount.
+pub(crate) fn unknown_outcome(
+    folder: &Folder,
+    authorization: AuthorizationRef,
+    held_micros: i64,
+) -> (RunId, ReservationId) {
     let store = Store::sqlite(folder.path().join("kept/loom.db")).unwrap();
     let ids = IdSource::seeded(4);
     let now: Timestamp = "2026-02-19T02:00:00.000Z".parse().unwrap();
@@ -103,12 +107,12 @@ fn unknown_outcome(folder: &Folder) -> (RunId, ReservationId) {
         root_run_id: None,
     };
     let hold = Hold {
-        authorization: AuthorizationRef::Local,
+        authorization,
         run,
         root_run: run,
         call: CallId::request(ids.next(now)).key(),
         attempt: 1,
-        amount: Money::new(20_000, Currency::USD).unwrap(),
+        amount: Money::new(held_micros, Currency::USD).unwrap(),
         retry_class: RetryClass::SafeRetry,
         scope: run.to_string(),
         decision: ids.next(now),
@@ -126,7 +130,7 @@ fn unknown_outcome(folder: &Folder) -> (RunId, ReservationId) {
             run_id: Some(run.to_string()),
             root_run_id: Some(run.to_string()),
             thread_id: None,
-            autopilot_id: None,
+            autopilot_id: Some("spender".to_owned()),
         },
         guards: Guards::default(),
         trifecta: Trifecta::default(),
@@ -154,7 +158,7 @@ fn unknown_outcome(folder: &Folder) -> (RunId, ReservationId) {
 fn an_unknown_outcome_is_listed_reconciled_once_and_all_adds_up() {
     let folder = Folder::new();
     spend(&folder, &["authorize", "--total", "1.00 USD"], codes::CREATED.any());
-    let (run, reservation) = unknown_outcome(&folder);
+    let (run, reservation) = unknown_outcome(&folder, AuthorizationRef::Local, 20_000);
     let reservation = reservation.to_string();
     let verified = spend(&folder, &["verify"], codes::VERIFIED.any());
     assert_eq!(verified["data"]["value"]["reservations"], 1);

@@ -83,6 +83,11 @@ pub enum Error {
         "the store {at} was made by a newer version of this program: its schema is {found}, and this one knows {known}"
     )]
     NewerStore { at: String, found: u64, known: u64 },
+    #[error(
+        "the write-ahead log of {at} is damaged: {pages} pages of {transactions} transactions, after the first {kept} \
+         pages, can no longer be read"
+    )]
+    LogDamaged { at: String, kept: u64, pages: u64, transactions: u64 },
     #[error("{at} is not a store of this program: {why}")]
     NotAStore { at: String, why: String },
     #[error(
@@ -127,6 +132,7 @@ impl Error {
             | Self::Store { .. }
             | Self::Full { .. }
             | Self::NewerStore { .. }
+            | Self::LogDamaged { .. }
             | Self::NotAStore { .. } => codes::STORE_FAILED.any(),
             Self::TooLarge { .. } => codes::LIMIT.any(),
             Self::Damaged(_) | Self::BodyAltered(_) | Self::Misread { .. } => codes::RECORD_ALTERED.any(),

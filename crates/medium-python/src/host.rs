@@ -14,7 +14,9 @@ use tokio::sync::oneshot;
 
 use super::memory::is_counting;
 use super::wire::Command;
-use super::worker_handle::{RequestTimeout, WorkerError, WorkerHandle, WorkerProcess, WorkerReply, WorkerThread};
+use super::worker_handle::{
+    Greeting, RequestTimeout, WorkerError, WorkerHandle, WorkerProcess, WorkerReply, WorkerThread,
+};
 use crate::limits;
 
 /// The options of the Python medium.
@@ -69,10 +71,12 @@ impl Options {
         let (said, heard) = mpsc::channel();
         let first = shared.start_worker(said).map_err(StartError::Start)?;
         // A thread sends no greeting, so there is nothing to wait for.
-        if matches!(shared.place, WorkerSource::Worker(_))
-            && heard.recv_timeout(Duration::from_millis(limits::WORKER_START_MS)) != Ok(true)
-        {
-            return Err(StartError::Foreign);
+        if matches!(shared.place, WorkerSource::Worker(_)) {
+            match heard.recv_timeout(Duration::from_millis(limits::WORKER_START_MS)) {
+                Ok(Greeting::Worker) => {}
+                Ok(Greeting::NoThread(cause)) => return Err(StartError::NoThread { cause }),
+                Ok(Greeting::Foreign) | Err(_) => return Err(StartError::Foreign),
+            }
         }
         shared.lanes.lock().unwrap_or_else(PoisonError::into_inner).push(first);
         Ok(shared)
@@ -88,6 +92,11 @@ pub enum StartError {
     Start(#[source] io::Error),
     #[error("the started process is not a worker of this version")]
     Foreign,
+    #[error(
+        "the worker got no memory for its stack of {} MiB: {cause}; raise the memory limit of the process (ulimit -v)",
+        limits::PYTHON_STACK_BYTES >> 20
+    )]
+    NoThread { cause: String },
     #[error("this process does not count its memory")]
     NotCounted,
 }
@@ -119,7 +128,7 @@ pub(super) struct HostState {
 }
 
 impl HostState {
-    fn start_worker(&self, said: mpsc::Sender<bool>) -> io::Result<Arc<dyn WorkerHandle>> {
+    fn start_worker(&self, said: mpsc::Sender<Greeting>) -> io::Result<Arc<dyn WorkerHandle>> {
         Ok(match &self.place {
             WorkerSource::OwnThread => Arc::new(WorkerThread::start()?),
             WorkerSource::Worker(program) => Arc::new(WorkerProcess::start(program, said)?),

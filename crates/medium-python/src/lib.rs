@@ -12,6 +12,7 @@
 //! memory by far inside of one native call ends its worker, and the worker of a session that stays in one native call
 //! for too long is killed.
 
+mod exception_arguments;
 mod host;
 mod last_expression;
 pub mod limits;
@@ -20,6 +21,7 @@ mod memory;
 mod meter;
 mod session;
 mod session_host;
+mod surrogates;
 mod value;
 mod wire;
 mod worker;

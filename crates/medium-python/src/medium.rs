@@ -243,7 +243,7 @@ async fn next_step(
             });
             Ok(ProgramEvent::Finished(result(left).finish(MediumKind::Python, &bound.spec.limits, cpu, sandbox)))
         }
-        Ok(Message::Hello { .. } | Message::Opened(_) | Message::Dumped(_) | Message::Lost) => {
+        Ok(Message::Hello { .. } | Message::Opened(_) | Message::Dumped(_) | Message::Lost | Message::NoThread(_)) => {
             Err(SandboxError::Stopped)
         }
         Err(WorkerError::Spent(limit)) => {

@@ -11,7 +11,8 @@
 //!
 //! The unsafe code is the allocator, and it is sound because it is mimalloc's: each method passes its arguments on
 //! unchanged and returns the result unchanged. In addition it reads a flag without a destructor, which needs no
-//! allocation, and changes atomic numbers. It never unwinds and never refuses; past the hard limit it does not return.
+//! allocation, and changes atomic numbers. It never unwinds; past the hard limit, and when the system has no
+//! memory for a session of a worker, it does not return.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout};
@@ -71,6 +72,15 @@ fn record_free(bytes: usize) {
     }
 }
 
+/// Ends a worker whose session got no memory from the system, for example under `ulimit -v`.
+#[inline]
+fn refuse_null(block: *mut u8) -> *mut u8 {
+    if block.is_null() && HARD.load(Ordering::Relaxed) != 0 {
+        out_of_memory();
+    }
+    block
+}
+
 /// Ends the process by a signal that nothing else sends, so that its parent knows the reason. An allocator may not
 /// unwind, and returning null would abort in a way that looks like any other crash.
 #[cold]
@@ -89,20 +99,20 @@ unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         record_alloc(layout.size());
         // SAFETY: the caller's promises are passed on.
-        unsafe { MiMalloc.alloc(layout) }
+        refuse_null(unsafe { MiMalloc.alloc(layout) })
     }
 
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         record_alloc(layout.size());
         // SAFETY: the caller's promises are passed on.
-        unsafe { MiMalloc.alloc_zeroed(layout) }
+        refuse_null(unsafe { MiMalloc.alloc_zeroed(layout) })
     }
 
     unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
         record_alloc(size);
         record_free(layout.size());
         // SAFETY: the caller's promises are passed on.
-        unsafe { MiMalloc.realloc(block, layout, size) }
+        refuse_null(unsafe { MiMalloc.realloc(block, layout, size) })
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {

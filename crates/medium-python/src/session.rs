@@ -122,6 +122,10 @@ impl Session {
         let State::Idle(mut repl) = std::mem::replace(&mut self.state, State::Over) else { return Message::Lost };
         let Program { source, now_ms, variables } = program;
         let shown = WrappedProgram::of(&source);
+        if let Some(place) = shown.surrogate {
+            self.state = State::Idle(repl);
+            return Message::Finished(refused_surrogate(place));
+        }
         let name = format!("<python-input-{}>", self.core.fed);
         if !source.is_empty() {
             self.core.fed += 1;
@@ -431,7 +435,7 @@ fn finish_raised(repl: MontyRepl, error: MontyException, mut running: Running, u
         RaisedError {
             uncompiled,
             name: cut(error.exc_type().to_string()),
-            message: cut(error.message().unwrap_or_default().to_owned()),
+            message: cut(own_words(error.message().unwrap_or_default()).to_owned()),
             place,
         }
     });
@@ -441,6 +445,23 @@ fn finish_raised(repl: MontyRepl, error: MontyException, mut running: Running, u
     let cpu_us = micros(&running.meter);
     let left = ProgramOutput { console, cut, error: Some(told), limit: stack, cpu_us, ..ProgramOutput::default() };
     (State::Idle(Box::new(repl)), Message::Finished(left))
+}
+
+/// Returns the output of a program that is refused because of half of a surrogate pair; none of it runs.
+fn refused_surrogate(place: (u32, u32)) -> ProgramOutput {
+    let error = RaisedError {
+        uncompiled: true,
+        name: ExcType::SyntaxError.to_string(),
+        message: "half of a surrogate pair is not a character; write the whole one, as in \\U0001f980".to_owned(),
+        place: Some(place),
+    };
+    ProgramOutput { error: Some(error), ..ProgramOutput::default() }
+}
+
+/// Returns a message of the interpreter without its remark that the error is its own: what follows is about the
+/// program, which made an exception in a way that this interpreter does not know.
+fn own_words(message: &str) -> &str {
+    message.strip_prefix("Internal error in monty: ").unwrap_or(message)
 }
 
 fn micros(meter: &Meter) -> u64 {

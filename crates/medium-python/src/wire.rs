@@ -96,6 +96,8 @@ pub(super) enum Message {
     Dumped(Option<Vec<u8>>),
     /// The interpreter broke, or the session does not exist.
     Lost,
+    /// Sent instead of `Hello`: the worker got no thread for its sessions, for this reason.
+    NoThread(String),
 }
 
 /// The arguments of a call, as JSON.

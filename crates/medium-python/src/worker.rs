@@ -17,14 +17,15 @@ use crate::limits;
 /// The process must use the [`CountingAllocator`](super::CountingAllocator), or the host rejects the worker.
 pub fn serve() -> io::Result<()> {
     let mut out = BufWriter::new(io::stdout());
-    wire::write(
-        &mut out,
-        &Message::Hello { protocol: PROTOCOL, dump_version: monty::DUMP_VERSION, counts: is_counting() },
-    )?;
     let cancelled = CancelledSessions::default();
     let mut keeper = SessionHost::new(cancelled.clone(), true);
     let (commands, taken) = mpsc::channel();
-    thread::Builder::new().name("python".to_owned()).stack_size(limits::PYTHON_STACK_BYTES).spawn(move || {
+    let thread = thread::Builder::new().name("python".to_owned()).stack_size(limits::PYTHON_STACK_BYTES);
+    let started = thread.spawn(move || {
+        let hello = Message::Hello { protocol: PROTOCOL, dump_version: monty::DUMP_VERSION, counts: is_counting() };
+        if wire::write(&mut out, &hello).is_err() {
+            std::process::exit(0);
+        }
         for command in taken {
             if let Some(message) = keeper.handle(command)
                 && wire::write(&mut out, &message).is_err()
@@ -33,7 +34,11 @@ pub fn serve() -> io::Result<()> {
                 std::process::exit(0);
             }
         }
-    })?;
+    });
+    if let Err(error) = started {
+        // The host can say why only if it hears it: the worker ends, and its exit status says nothing.
+        return wire::write(&mut BufWriter::new(io::stdout()), &Message::NoThread(error.to_string()));
+    }
     let mut from = BufReader::new(io::stdin());
     while let Some(command) = wire::read::<Command>(&mut from)? {
         if let Command::Cancel { id } = command {

@@ -36,6 +36,17 @@ pub(super) enum WorkerError {
     Spent(Limit),
 }
 
+/// The first message of a worker process.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Greeting {
+    /// It is a worker of this version.
+    Worker,
+    /// It got no thread for its sessions, for this reason.
+    NoThread(String),
+    /// It is something else.
+    Foreign,
+}
+
 /// The answer to a request.
 pub(super) type WorkerReply = Result<Message, WorkerError>;
 
@@ -149,8 +160,8 @@ impl WorkerState {
 }
 
 impl WorkerProcess {
-    /// Starts a worker process. `said` receives once whether it is a worker of this version.
-    pub(super) fn start(program: &Path, said: mpsc::Sender<bool>) -> io::Result<Self> {
+    /// Starts a worker process. `said` receives its greeting once.
+    pub(super) fn start(program: &Path, said: mpsc::Sender<Greeting>) -> io::Result<Self> {
         let mut child = Start::new(program)
             .args(["worker", "--python"])
             .stdin(Stdio::piped())
@@ -241,15 +252,19 @@ fn ask(to: ChildStdin, taken: &mpsc::Receiver<QueuedRequest>, minded: &WorkerSta
 }
 
 /// Reads the answers of the worker until it ends.
-fn read_replies(from: ChildStdout, said: &mpsc::Sender<bool>, minded: &WorkerState, child: &Mutex<Child>) {
+fn read_replies(from: ChildStdout, said: &mpsc::Sender<Greeting>, minded: &WorkerState, child: &Mutex<Child>) {
     let mut from = BufReader::new(from);
-    let greeted = match wire::read::<Message>(&mut from) {
-        Ok(Some(Message::Hello { protocol, dump_version, counts })) => {
-            protocol == PROTOCOL && dump_version == monty::DUMP_VERSION && counts
+    let greeting = match wire::read::<Message>(&mut from) {
+        Ok(Some(Message::Hello { protocol, dump_version, counts }))
+            if protocol == PROTOCOL && dump_version == monty::DUMP_VERSION && counts =>
+        {
+            Greeting::Worker
         }
-        Ok(_) | Err(_) => false,
+        Ok(Some(Message::NoThread(cause))) => Greeting::NoThread(cause),
+        Ok(_) | Err(_) => Greeting::Foreign,
     };
-    let _ = said.send(greeted);
+    let greeted = greeting == Greeting::Worker;
+    let _ = said.send(greeting);
     while greeted && let Ok(Some(message)) = wire::read::<Message>(&mut from) {
         let mut waiting = minded.waiting();
         let Some((_, reply)) = waiting.queue.pop_front() else { break };

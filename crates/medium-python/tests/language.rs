@@ -107,6 +107,38 @@ async fn errors_point_to_the_line_and_column_of_the_program() {
 }
 
 #[tokio::test]
+async fn an_exception_with_any_arguments_is_the_programs_own() {
+    let mut world = World::new();
+    for (source, name, message) in [
+        ("raise ValueError(1)", "ValueError", "1"),
+        ("raise ValueError(1, 'two')", "ValueError", "(1, 'two')"),
+        ("raise ValueError([1, 2])", "ValueError", "[1, 2]"),
+        ("text = 'as it is'\nraise ValueError(text)", "ValueError", "as it is"),
+        ("raise SystemExit", "SystemExit", ""),
+        ("raise SystemExit(3)", "SystemExit", "3"),
+        ("def leave():\n    raise SystemExit(2)\nleave()", "SystemExit", "2"),
+    ] {
+        let error = world.error(source).await;
+        assert_eq!((error.0.as_str(), error.1.as_str()), (name, message), "{source}");
+    }
+    assert_eq!(world.value("try:\n    raise ValueError(7)\nexcept ValueError as e:\n    x = str(e)\nx").await, "'7'");
+    // An exception that is called by another name is not known before it runs; the interpreter is still not blamed.
+    let (_, message) = world.error("kind = ValueError\nraise kind(1)").await;
+    assert!(!message.contains("monty"), "{message}");
+}
+
+#[tokio::test]
+async fn half_of_a_surrogate_pair_is_refused_before_the_program_runs() {
+    let mut world = World::new();
+    world.run("x = 1").await;
+    let error = world.run("x = 2\ny = 'a\\ud800b'").await.error.expect("a refusal");
+    assert_eq!((error.name.as_str(), error.line, error.column), ("SyntaxError", Some(2), Some(7)));
+    assert!(error.message.contains("half of a surrogate pair"), "{}", error.message);
+    assert_eq!(world.value("x").await, "1", "none of it ran");
+    assert_eq!(world.value("len('\\ufffd\\U0001f980')").await, "2");
+}
+
+#[tokio::test]
 async fn a_program_that_fails_leaves_what_it_did_before() {
     let mut world = World::new();
     world.run("x = 1\ny = 2\nx = 3\n1 / 0\ny = 4").await;

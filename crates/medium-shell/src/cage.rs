@@ -16,7 +16,7 @@ use cantrip_circle::ward::ShellBounds;
 use cantrip_reply::{Refusal, codes};
 
 use super::filter;
-use super::masks::{Mask, TooMany, masks};
+use super::masks::{Mask, SocketAccess, TooMany, masks};
 use super::open_cages;
 use super::{SHELL, Shell};
 use crate::limits::{SHELL_ETC_BYTES, SHELL_FILES_OPEN, SHELL_TMP_BYTES};
@@ -68,7 +68,8 @@ impl Shell {
             let cause = format!("the filter of its system calls cannot be written: {}", error.kind());
             Refusal::from(codes::sandbox_unavailable(SHELL, cause))
         })?;
-        let mut covered = masks(&root, &self.existing_spells()).map_err(|TooMany| {
+        let sockets = if self.network { SocketAccess::Reachable } else { SocketAccess::Covered };
+        let mut covered = masks(&root, &self.existing_spells(), sockets).map_err(|TooMany| {
             let rule = "it holds more files, or more of them to be hidden, than a cage takes; name a smaller root";
             Refusal::from(codes::sandbox_unavailable(SHELL, rule))
         })?;

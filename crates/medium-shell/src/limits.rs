@@ -20,8 +20,8 @@ cantrip_canon::limits! {
     SHELL_PROCESSES_BEYOND: u64 = 64, "processes";
     /// The time to wait for the end of a shell's sandbox that was killed.
     SHELL_GONE_MS: u64 = 5_000, "ms";
-    /// The maximum number of entries of a project that are searched for file privileges after a command. A command can
-    /// create many.
+    /// The maximum number of entries of a project that are searched: before a shell is started for what has to be
+    /// covered, and after a command for file privileges. A command can create many.
     SHELL_SWEEP_ENTRIES_MAX: usize = 1_000_000, "entries";
     /// The maximum depth of folders that are searched for file privileges. Each level holds an open file during the
     /// search.

@@ -4,16 +4,19 @@
 //! there is a program that the next person runs. These are the same names that the file gates refuse. Files that decide
 //! about later casts (`cantrip.toml`, `AGENTS.md`, spells) can be read and not changed either, under any of their
 //! names, because no approval can be requested from inside a command.
+//!
+//! Without a network the sockets in the project are covered too: the namespace of the network does not separate sockets
+//! that have a path, and the process behind one may do anything on its behalf.
 
 use std::collections::HashSet;
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use cantrip_circle::gate::builtin::{is_hidden, protection_reason};
-use cantrip_circle::limits::{WALK_DEPTH_MAX, WALK_ENTRIES_MAX};
+use cantrip_circle::limits::WALK_DEPTH_MAX;
 
-use crate::limits::SHELL_MASKS_MAX;
+use crate::limits::{SHELL_MASKS_MAX, SHELL_SWEEP_ENTRIES_MAX};
 
 /// A mount that covers a path of the project.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,16 +29,23 @@ pub(super) enum Mask {
     ReadOnly(PathBuf),
 }
 
+/// Whether programs in a shell may reach the sockets in the project.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SocketAccess {
+    Reachable,
+    Covered,
+}
+
 /// There is more to cover, or to search, than the limits of a cage allow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooMany;
 
 /// Returns everything in this folder that has to be covered. `spells` are further files in it that decide about later
 /// casts.
-pub(super) fn masks(root: &Path, spells: &[PathBuf]) -> Result<Vec<Mask>, TooMany> {
+pub(super) fn masks(root: &Path, spells: &[PathBuf], sockets: SocketAccess) -> Result<Vec<Mask>, TooMany> {
     let mut masks = Vec::new();
-    // Files with several names, and the inodes of those that decide about later casts.
-    let (mut linked, mut protected) = (Vec::new(), HashSet::new());
+    // Files with several names, and the inodes of those that decide about later casts or are hidden.
+    let (mut linked, mut protected, mut hidden) = (Vec::new(), HashSet::new(), HashSet::new());
     let mut folders = vec![(root.to_owned(), 0)];
     let mut looked = 0;
     while let Some((folder, depth)) = folders.pop() {
@@ -43,7 +53,7 @@ pub(super) fn masks(root: &Path, spells: &[PathBuf]) -> Result<Vec<Mask>, TooMan
         let Ok(entries) = fs::read_dir(&folder) else { continue };
         for entry in entries.flatten() {
             looked += 1;
-            if looked > WALK_ENTRIES_MAX {
+            if looked > SHELL_SWEEP_ENTRIES_MAX {
                 return Err(TooMany);
             }
             let Ok(kind) = entry.file_type() else { continue };
@@ -53,6 +63,9 @@ pub(super) fn masks(root: &Path, spells: &[PathBuf]) -> Result<Vec<Mask>, TooMan
             }
             let name = entry.file_name().to_string_lossy().to_ascii_lowercase();
             if is_hidden(&name) {
+                if kind.is_file() {
+                    hidden.extend(several_names(&entry));
+                }
                 masks.push(match (name == ".git", kind.is_dir()) {
                     (true, _) => Mask::ReadOnly(entry.path()),
                     (false, true) => Mask::Folder(entry.path()),
@@ -68,14 +81,21 @@ pub(super) fn masks(root: &Path, spells: &[PathBuf]) -> Result<Vec<Mask>, TooMan
                 } else if let Some(inode) = inode {
                     linked.push((inode, path));
                 }
+            } else if kind.is_socket() && sockets == SocketAccess::Covered {
+                masks.push(Mask::File(entry.path()));
             }
         }
         if masks.len() > SHELL_MASKS_MAX {
             return Err(TooMany);
         }
     }
-    let same = linked.into_iter().filter(|(inode, _)| protected.contains(inode));
-    masks.extend(same.map(|(_, path)| Mask::ReadOnly(path)));
+    for (inode, path) in linked {
+        if hidden.contains(&inode) {
+            masks.push(Mask::File(path));
+        } else if protected.contains(&inode) {
+            masks.push(Mask::ReadOnly(path));
+        }
+    }
     if masks.len() > SHELL_MASKS_MAX {
         return Err(TooMany);
     }
@@ -107,7 +127,7 @@ impl Mask {
 mod tests {
     use std::fs;
 
-    use super::{Mask, masks};
+    use super::{Mask, SocketAccess, masks};
 
     #[test]
     fn keys_and_the_store_are_covered_at_any_depth_and_the_repository_is_read_only() {
@@ -126,7 +146,7 @@ mod tests {
             Mask::ReadOnly(at(".git")),
             Mask::File(at("app/config/.env.local")),
         ];
-        assert_eq!(masks(folder.path(), &[]), Ok(wanted));
+        assert_eq!(masks(folder.path(), &[], SocketAccess::Covered), Ok(wanted));
     }
 
     #[test]
@@ -141,6 +161,21 @@ mod tests {
         fs::hard_link(at("free.toml"), at("free-too.toml")).expect("a link");
         let wanted = ["AGENTS.md", "app/same.txt", "app/spells/other.toml", "cantrip.toml", "own.toml"];
         let wanted = wanted.map(|path| Mask::ReadOnly(at(path))).to_vec();
-        assert_eq!(masks(folder.path(), &[at("own.toml")]), Ok(wanted));
+        assert_eq!(masks(folder.path(), &[at("own.toml")], SocketAccess::Covered), Ok(wanted));
+    }
+
+    #[test]
+    fn a_socket_and_a_second_name_of_a_key_are_covered() {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let at = |path: &str| folder.path().join(path);
+        fs::create_dir(at("run")).expect("a folder");
+        let _listener = std::os::unix::net::UnixListener::bind(at("run/server.sock")).expect("a socket");
+        fs::write(at(".env"), "KEY=x").expect("a file");
+        fs::hard_link(at(".env"), at("notes.txt")).expect("a link");
+        let keys = vec![Mask::File(at(".env")), Mask::File(at("notes.txt"))];
+        let socket = Mask::File(at("run/server.sock"));
+        let all: Vec<Mask> = keys.iter().cloned().chain([socket]).collect();
+        assert_eq!(masks(folder.path(), &[], SocketAccess::Covered), Ok(all));
+        assert_eq!(masks(folder.path(), &[], SocketAccess::Reachable), Ok(keys));
     }
 }

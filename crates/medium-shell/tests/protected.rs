@@ -52,6 +52,19 @@ async fn attack_changing_what_decides_about_later_casts() {
 }
 
 #[tokio::test]
+async fn attack_reading_a_key_by_its_second_name() {
+    let entity = Entity::prepared(|folder, shell| {
+        fs::write(folder.join(".env"), "KEY=s3cret").unwrap();
+        fs::hard_link(folder.join(".env"), folder.join("notes.txt")).unwrap();
+        shell
+    });
+    assert_eq!(entity.output("cat .env notes.txt").await, "");
+    let ran = entity.run("echo planted > notes.txt").await;
+    assert_ne!(ran["exit_status"], json!(0), "{ran}");
+    assert_eq!(fs::read_to_string(entity.path(".env")).unwrap(), "KEY=s3cret");
+}
+
+#[tokio::test]
 async fn attack_making_anew_what_decides_about_later_casts() {
     let entity = Entity::new();
     let ran = entity

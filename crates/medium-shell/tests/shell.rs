@@ -357,6 +357,28 @@ async fn attack_the_network() {
     listener.accept().unwrap();
 }
 
+/// A socket with a path is not part of the network's namespace, so it has to be covered.
+#[tokio::test]
+async fn attack_a_socket_in_the_project() {
+    let dial = "perl -MSocket -e 'socket(S, PF_UNIX, SOCK_STREAM, 0) or exit 2; \
+                connect(S, pack_sockaddr_un(\"server.sock\")) or exit 7'";
+    for (change, status) in [((|shell| shell) as fn(Shell) -> Shell, 7), (Shell::network as fn(Shell) -> Shell, 0)] {
+        let mut listener = None;
+        let entity = Entity::prepared(|folder, shell| {
+            listener = Some(std::os::unix::net::UnixListener::bind(folder.join("server.sock")).unwrap());
+            change(shell)
+        });
+        let listener = listener.unwrap();
+        listener.set_nonblocking(true).unwrap();
+        assert_eq!(entity.ran(dial).await, (status, String::new()));
+        assert_eq!(listener.accept().is_ok(), status == 0);
+        // A command may use sockets of its own.
+        let own = "perl -MSocket -e 'socket(S, PF_UNIX, SOCK_STREAM, 0) or exit 2; \
+                   bind(S, pack_sockaddr_un(\"own.sock\")) or exit 3'";
+        assert_eq!(entity.ran(own).await.0, 0);
+    }
+}
+
 #[tokio::test]
 async fn attack_a_fork_bomb() {
     let entity = Entity::bounded(|bounds| bounds.processes = 40);

@@ -23,6 +23,8 @@ cantrip_canon::limits! {
     LOCK_WAIT_MS: u64 = 10_000, "ms";
     /// The connect timeout of a Postgres server.
     CONNECT_WAIT_MS: u64 = 10_000, "ms";
+    /// The maximum number of readings of a write-ahead log that looks damaged while another process may be writing it.
+    LOG_READS_MAX: usize = 8, "readings";
     /// The interval at which a waiting reader checks whether another process wrote a record.
     POLL_MS: u64 = 200, "ms";
     /// The number of pages in the write-ahead log after which SQLite checkpoints them into the file.

@@ -2,8 +2,11 @@
 
 use std::path::PathBuf;
 
+use cantrip_loom::Error;
+
 use crate::connection::DbConnection;
 use crate::failure::Failure;
+use crate::log_check::check_log;
 use crate::postgres::{Address, Postgres};
 use crate::sqlite::{Access, Sqlite};
 
@@ -58,6 +61,14 @@ impl StoreLocation {
         match self {
             Self::File { .. } | Self::Postgres(_) => true,
             Self::Memory => false,
+        }
+    }
+
+    /// Checks the write-ahead log of a file, which must happen before SQLite opens the file.
+    pub(crate) fn check_log(&self) -> Result<(), Error> {
+        match self {
+            Self::File { path, .. } => check_log(path),
+            Self::Memory | Self::Postgres(_) => Ok(()),
         }
     }
 

@@ -63,7 +63,10 @@ pub(crate) async fn prepare(link: &mut DbConnection, at: &str, schema: &str) -> 
 pub(crate) async fn check(link: &mut DbConnection, at: &str, schema: &str) -> Result<(), StoreFault> {
     match current_version(link, at, schema).await? {
         KNOWN => Ok(()),
-        0 => Err(Error::NotAStore { at: at.to_owned(), why: "nothing was ever written to it".to_owned() }.into()),
+        0 => {
+            let why = "it has no tables: nothing was written to it, or its write-ahead log is missing".to_owned();
+            Err(Error::NotAStore { at: at.to_owned(), why }.into())
+        }
         _ => {
             let why = "it was made by an older version: open it to write once, and it is brought up to date".to_owned();
             Err(Error::NotAStore { at: at.to_owned(), why }.into())
@@ -82,7 +85,8 @@ pub(crate) async fn probe_write(link: &mut DbConnection) -> Result<(u64, String)
     }
 }
 
-async fn migrate(link: &mut DbConnection, at: &str, schema: &str) -> Result<(), StoreFault> {
+/// Runs the migrations that a store lacks, in the transaction of the caller.
+pub(crate) async fn migrate(link: &mut DbConnection, at: &str, schema: &str) -> Result<(), StoreFault> {
     match link {
         DbConnection::Sqlite(link) => link.mark()?,
         DbConnection::Postgres(link) => {

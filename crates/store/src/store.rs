@@ -125,6 +125,7 @@ impl Store {
     /// Opens an existing file for reading, also while others write to it. Nothing is created or changed.
     pub fn sqlite_to_read(path: impl AsRef<Path>) -> Result<Self, Error> {
         let source = StoreLocation::File { path: path.as_ref().to_owned(), access: Access::Read, most: None };
+        source.check_log()?;
         let told = |fault: StoreFault| fault.into_error("open", &source.display_name());
         let mut link = poll_ready(source.connect()).map_err(|failure| told(failure.into()))?;
         poll_ready(schema::check(&mut link, &source.display_name(), source.schema())).map_err(told)?;
@@ -164,6 +165,7 @@ impl Store {
     }
 
     fn with_sqlite(source: StoreLocation) -> Result<Self, Error> {
+        source.check_log()?;
         let told = |fault: StoreFault| fault.into_error("open", &source.display_name());
         let mut link = poll_ready(source.connect()).map_err(|failure| told(failure.into()))?;
         poll_ready(schema::prepare(&mut link, &source.display_name(), source.schema())).map_err(told)?;
@@ -244,16 +246,8 @@ impl Store {
         self.source.display_name()
     }
 
-    /// Checks whether the store can be written to, over a separate connection; the write is rolled back. Postgres
-    /// needs an executor with sockets.
-    pub async fn examine(&self) -> Result<Health, Error> {
-        let told = |fault: StoreFault| fault.into_error("write to", &self.source.display_name());
-        let mut link = self.source.connect().await.map_err(|failure| told(failure.into()))?;
-        link.begin(TransactionKind::Write).await.map_err(|failure| told(failure.into()))?;
-        let found = schema::probe_write(&mut link).await;
-        link.roll_back().await.map_err(|failure| told(failure.into()))?;
-        let (version, made_by) = found.map_err(told)?;
-        Ok(Health { version, made_by })
+    pub(crate) fn location(&self) -> &StoreLocation {
+        &self.source
     }
 
     pub(crate) fn notifier(&self) -> &RunNotifier {

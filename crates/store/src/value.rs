@@ -4,7 +4,7 @@ use cantrip_canon::{Hash, Id, Kind, Timestamp};
 use cantrip_loom::{Damage, Error};
 
 /// One value of a row, or of a query parameter.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Value {
     Null,
     Int(i64),
@@ -96,6 +96,11 @@ fn odd() -> Error {
 impl Row {
     pub(crate) fn new(values: Vec<Value>) -> Self {
         Self(values.into_iter())
+    }
+
+    /// Returns the columns that were not read yet.
+    pub(crate) fn into_values(self) -> Vec<Value> {
+        self.0.collect()
     }
 
     fn next(&mut self) -> Result<Value, Error> {

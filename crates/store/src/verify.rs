@@ -7,13 +7,15 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use cantrip_canon::{Hash, RunId, TurnId, bytes_hash};
-use cantrip_loom::{Damage, Error, Event, Projection, Record, Seq, VerifyReport};
+use cantrip_loom::{Damage, Error, Event, Projection, Record, RunPart, Seq, VerifyReport};
 
 use crate::Store;
 use crate::connection::DbConnection;
 use crate::events::{self, BEFORE, COLUMNS, StoredStep};
+use crate::expected_index::{ExpectedIndex, first_flags};
 use crate::failure::StoreFault;
 use crate::limits::READ_STEPS_MAX;
+use crate::rows::{RUN_COLUMNS, RUN_TABLES, RunRow};
 use crate::store::view;
 use crate::value::values;
 
@@ -24,11 +26,11 @@ fn damaged(run: Option<RunId>, seq: Option<Seq>, what: &'static str) -> Error {
 impl Store {
     /// Reads everything again and checks it: the hash of every record and body, the chain of every run from its
     /// beginning or its last anchor, that every body that is named exists, that each record follows from those before
-    /// it, and that the index of turns names the right records. The first fault is an [`Error::Damaged`] with its run
-    /// and position.
+    /// it, and that the index and the rows of runs are what the records say. The first fault is an [`Error::Damaged`]
+    /// with its run and position.
     ///
     /// The check uses a few hundred bytes of memory per turn. In a store with pruned records it cannot check that
-    /// records follow from those before them, nor the index of turns, and skips both.
+    /// records follow from those before them, nor the index and the rows of runs, and skips them.
     pub async fn verify(&self) -> Result<VerifyReport, Error> {
         view!(self, |link| Inspection::of(link).await)
     }
@@ -45,6 +47,8 @@ struct Inspection {
     sound: HashSet<Hash>,
     named: HashSet<Hash>,
     records: u64,
+    /// The rows of the index that the records make.
+    expected: ExpectedIndex,
 }
 
 impl Inspection {
@@ -107,7 +111,7 @@ impl Inspection {
                 let stored = StoredStep::read(&mut row)?;
                 after = stored.place;
                 for record in &stored.records {
-                    self.record(record)?;
+                    self.record(record, stored.seq)?;
                 }
                 if let Some(run) = stored.records.first().map(|record| record.run) {
                     self.rows.entry(run).or_default().insert(stored.seq.get());
@@ -116,7 +120,7 @@ impl Inspection {
         }
     }
 
-    fn record(&mut self, record: &Record) -> Result<(), Error> {
+    fn record(&mut self, record: &Record, step: Seq) -> Result<(), Error> {
         self.records += 1;
         let at = |what| damaged(Some(record.run), Some(record.seq), what);
         for hash in record.bodies()? {
@@ -127,7 +131,10 @@ impl Inspection {
         }
         if self.whole {
             self.tree.apply(record).map_err(|_| at("it does not follow from the records before it"))?;
-            if let Event::Turn(closed) = record.event()? {
+            let event = record.event()?;
+            let loom = self.tree.run_part(record.run).map(|part| part.opening.loom_id);
+            self.expected.add(record, step, loom, &event);
+            if let Event::Turn(closed) = event {
                 self.turns += 1;
                 self.tree.drop_turn_content(closed.turn_id);
             }
@@ -135,14 +142,45 @@ impl Inspection {
         Ok(())
     }
 
-    /// Compares the index of turns with the tree from the records.
+    /// Compares the rows of runs with the tree from the records.
+    async fn runs(&self, link: &mut DbConnection) -> Result<(), StoreFault> {
+        let sql = format!("SELECT {RUN_COLUMNS} FROM {RUN_TABLES} WHERE r.run_key > ?1 ORDER BY r.run_key LIMIT ?2");
+        let (mut after, mut found) = (0, 0);
+        loop {
+            let rows = link.query(&sql, values![after, READ_STEPS_MAX as u64]).await?;
+            if rows.is_empty() && found == self.rows.len() {
+                return Ok(());
+            }
+            if rows.is_empty() {
+                return Err(damaged(None, None, "a run lacks its row, its lease or its records").into());
+            }
+            found += rows.len();
+            for mut row in rows {
+                let stored = RunRow::read(&mut row)?;
+                after = stored.key;
+                let stored = stored.part;
+                let run = stored.run_id;
+                // Only the store knows whether a run was written elsewhere.
+                let known = self.tree.run_part(run).map(|part| RunPart { copied: stored.copied, ..part });
+                if known != Some(stored) {
+                    return Err(damaged(Some(run), None, "the row of a run is not what its records say").into());
+                }
+            }
+        }
+    }
+
+    /// Compares the index with the tree from the records.
     async fn index(&mut self, link: &mut DbConnection) -> Result<(), StoreFault> {
         if !self.whole {
             return Ok(());
         }
-        let sql = "SELECT t.turn_key, t.turn_id, t.sequence, t.places, n.entity_id, c.cast_id, r.run_id FROM turns t \
+        self.runs(link).await?;
+        self.expected.compare(link).await?;
+        let sql = "SELECT t.turn_key, t.turn_id, t.sequence, t.places, n.entity_id, c.cast_id, r.run_id, l.loom_id, \
+                   t.holder_id, t.first FROM turns t \
                    JOIN entities n ON n.entity_key = t.entity_key JOIN casts c ON c.cast_key = t.cast_key \
-                   JOIN runs r ON r.run_key = c.run_key WHERE t.turn_key > ?1 ORDER BY t.turn_key LIMIT ?2";
+                   JOIN runs r ON r.run_key = c.run_key JOIN looms l ON l.loom_key = t.loom_key \
+                   WHERE t.turn_key > ?1 ORDER BY t.turn_key LIMIT ?2";
         let (mut after, mut found) = (0, 0);
         loop {
             let rows = link.query(sql, values![after, READ_STEPS_MAX as u64]).await?;
@@ -154,9 +192,12 @@ impl Inspection {
                 found += 1;
                 let (turn, sequence, places): (TurnId, _, _) = (row.id()?, row.count()?, row.text()?);
                 let (entity, cast, run) = (row.id()?, row.id()?, row.id()?);
+                let (loom, holder, first) = (row.id()?, row.id_or_null()?.unwrap_or(turn), row.int()?);
                 let known = self.tree.turn_part(turn).zip(self.tree.places(turn)).zip(self.rows.get(&run));
                 let agrees = known.is_some_and(|((part, told), rows)| {
                     (part.sequence, part.entity_id, part.cast_id) == (sequence, entity, cast)
+                        && (part.loom_id, part.holder) == (loom, holder)
+                        && first_flags(&part) == first
                         && events::encode_places(told, rows).is_ok_and(|written| written == places)
                 });
                 if !agrees {

@@ -24,6 +24,7 @@ on_both! {
     a_missing_step_is_named,
     an_altered_body_is_named_with_its_record,
     an_index_that_is_not_what_the_records_say_is_found,
+    a_row_that_is_not_what_its_records_or_its_hashes_say_is_found,
     what_is_written_once_cannot_be_changed_or_deleted,
     a_store_of_a_newer_version_is_refused,
     pruning_leaves_an_anchor_and_a_verifying_rest,
@@ -157,6 +158,30 @@ async fn an_index_that_is_not_what_the_records_say_is_found<K: Kit>(kit: K) {
     assert!(matches!(fault, Error::Damaged(Damage { run: Some(run), .. }) if run == one.run), "{fault}");
     // A view does not show the records of one turn as those of another.
     assert!(matches!(kit.store().thread(one.leaf.unwrap()).await, Err(Error::Damaged(_))));
+}
+
+async fn a_row_that_is_not_what_its_records_or_its_hashes_say_is_found<K: Kit>(kit: K) {
+    let [one, _] = two_runs(kit.store()).await;
+    assert_eq!(kit.store().verify_rows().await.unwrap(), Vec::<String>::new());
+    for (change, back) in [
+        ("UPDATE runs SET kind = 'job'", "UPDATE runs SET kind = 'cast'"),
+        ("UPDATE runs SET ended_at = ended_at + 1", "UPDATE runs SET ended_at = ended_at - 1"),
+        ("UPDATE entities SET at = at + 1", "UPDATE entities SET at = at - 1"),
+        ("UPDATE casts SET end_seq = end_seq - 1", "UPDATE casts SET end_seq = end_seq + 1"),
+        ("UPDATE turns SET first = first + 4", "UPDATE turns SET first = first - 4"),
+        ("UPDATE roots SET seq = seq + 1", "UPDATE roots SET seq = seq - 1"),
+    ] {
+        kit.by_hand(change).unwrap();
+        let fault = kit.store().verify().await.unwrap_err();
+        assert!(matches!(fault, Error::Damaged(_)), "{change}: {fault:?}");
+        kit.by_hand(back).unwrap();
+        assert_eq!(kit.store().verify().await.unwrap().runs, 2, "{back}");
+    }
+    kit.by_hand(&kit.without_trigger("spend_terms", "spend_terms_stay_as_written")).unwrap();
+    kit.by_hand("UPDATE spend_terms SET mode = 'deny'").unwrap();
+    let found = kit.store().verify_rows().await.unwrap();
+    assert_eq!(found, ["spend_terms auth_local: mode differs from the rest of the row"]);
+    assert_eq!(kit.store().run(one.run).await.unwrap().state, RunState::Truncated);
 }
 
 async fn what_is_written_once_cannot_be_changed_or_deleted<K: Kit>(kit: K) {
@@ -317,6 +342,19 @@ async fn the_end_of_a_long_thread_is_read_without_its_beginning<K: Kit>(kit: K) 
     assert_eq!(tail, whole[120 - 49..]);
     let broken = store.path(leaf).await.unwrap_err();
     assert_eq!(broken.code(), codes::RECORD_ALTERED.any(), "{broken:?}");
+}
+
+#[test]
+fn a_schema_that_is_not_what_the_migrations_make_is_found() {
+    cantrip_loom_suite::run(async {
+        let kit = InFile::new();
+        two_runs(kit.store()).await;
+        assert_eq!(kit.store().verify_schema().await.unwrap(), Vec::<String>::new());
+        kit.by_hand("DROP TRIGGER bodies_are_kept; DROP INDEX runs_by_phase; CREATE TABLE notes (text TEXT)").unwrap();
+        let found = kit.store().verify_schema().await.unwrap();
+        let missing = ["index runs_by_phase is missing", "trigger bodies_are_kept is missing"];
+        assert_eq!(found, [&missing[..], &["table notes was added"]].concat());
+    });
 }
 
 #[test]

@@ -24,6 +24,7 @@ use serde_json::json;
 use crate::args::spells;
 use crate::args::store::{self, Access, Store, StoreTarget};
 use crate::commands::cast::dry_run;
+use crate::commands::verify::{self, CheckResult};
 use crate::limits::FREE_BYTES_MIN;
 use crate::process::{self, Presence};
 use cantrip_settings::current_folder;
@@ -36,7 +37,7 @@ use cantrip_terminal::present::{BOLD, DIM, Present, answer, colour, program, str
 #[command(after_help = "Examples:\n  cantrip doctor\n  cantrip doctor --store postgres://cantrip@localhost/looms\n  \
                         cantrip doctor --deep")]
 pub(crate) struct Doctor {
-    /// Verify the whole store: every hash, the hash chain of every run, every body.
+    /// Verify the whole store, as cantrip verify does: the database, the records, the ledger and the receipts.
     #[arg(long)]
     deep: bool,
 
@@ -95,6 +96,15 @@ impl Finding {
 
     fn about(self, server: servers::Server) -> Self {
         Self { server: Some(server), ..self }
+    }
+}
+
+impl From<CheckResult> for Finding {
+    fn from(CheckResult { check, is_sound, said, code, faults: _ }: CheckResult) -> Self {
+        if is_sound {
+            return Self::good(check, said);
+        }
+        Self { code, ..Self::bad(check, said, "cantrip verify lists what was found") }
     }
 }
 
@@ -206,12 +216,10 @@ impl Doctor {
             Err(refusal) => findings.push(refusal_finding("runs", guard, refusal).await),
         }
         if self.deep {
-            findings.push(match crate::commands::loom::inspect_store(place).await {
-                Ok((name, found)) => {
-                    Finding::good("records", format!("{} records of {} are as written", found.records, name))
-                }
-                Err(refusal) => refusal_finding("records", guard, refusal).await,
-            });
+            match verify::results(place, self.store.as_deref(), guard).await {
+                Ok((_, _, results)) => findings.extend(results.into_iter().map(Finding::from)),
+                Err(refusal) => findings.push(refusal_finding("records", guard, refusal).await),
+            }
         }
     }
 

@@ -28,6 +28,7 @@ pub(crate) mod spend;
 pub(crate) mod stream;
 pub(crate) mod summon;
 pub(crate) mod trace;
+pub(crate) mod verify;
 pub(crate) mod worker;
 
 use std::process::ExitCode;

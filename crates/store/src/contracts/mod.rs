@@ -1,6 +1,7 @@
 //! Contracts in SQL: the rows that a step depends on are read, `contract` computes the changes, and the changes are
 //! written in the same transaction.
 
+mod check;
 mod read;
 mod rows;
 mod statements;
@@ -14,6 +15,7 @@ use crate::connection::{DbConnection, SqlStatement};
 use crate::failure::StoreFault;
 use crate::value::values;
 
+pub(crate) use check::row_faults;
 pub(crate) use statements::statement_for;
 
 /// Locks the pointers of all these steps until the transaction ends: in one order, so that two groups cannot deadlock.

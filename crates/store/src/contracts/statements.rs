@@ -31,7 +31,7 @@ fn word(value: &impl serde::Serialize) -> Result<Value, Error> {
     Ok(Value::Text(word))
 }
 
-fn signature(row: &SignatureRow) -> Result<SqlStatement, Error> {
+pub(super) fn signature(row: &SignatureRow) -> Result<SqlStatement, Error> {
     let id = &row.signature_id;
     Ok(SqlStatement {
         sql: "INSERT INTO ds_signatures (signature_id, namespace, name, version, schema_hash, prompt_hash, program_hash, \
@@ -57,7 +57,7 @@ fn signature(row: &SignatureRow) -> Result<SqlStatement, Error> {
     })
 }
 
-fn artifact(row: &ArtifactRow) -> SqlStatement {
+pub(super) fn artifact(row: &ArtifactRow) -> SqlStatement {
     SqlStatement {
         sql: "INSERT INTO ds_artifacts (compiled_id, content_hash, signature_id, strategy, schema_hash, prompt_hash, \
               program_hash, body, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -75,7 +75,7 @@ fn artifact(row: &ArtifactRow) -> SqlStatement {
     }
 }
 
-fn origin(row: &OriginRow) -> Result<SqlStatement, Error> {
+pub(super) fn origin(row: &OriginRow) -> Result<SqlStatement, Error> {
     Ok(SqlStatement {
         sql: "INSERT INTO ds_artifact_origins (origin_id, compiled_id, parent_compiled_id, kind, job_id, report_id, actor, \
               note, at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
@@ -122,7 +122,7 @@ fn predict(row: &PredictRow) -> Result<SqlStatement, Error> {
     })
 }
 
-fn receipt(row: &ReceiptRow) -> Result<SqlStatement, Error> {
+pub(super) fn receipt(row: &ReceiptRow) -> Result<SqlStatement, Error> {
     let receipt = row.receipt().map_err(|_| damaged_ledger("a receipt that was just made is another one"))?;
     Ok(SqlStatement {
         sql: "INSERT INTO ds_receipts (receipt_id, receipt_hash, receipt_kind, predict_id, run_id, seq, prev_hash, \
@@ -181,7 +181,7 @@ fn trace(row: &TraceRow) -> Result<SqlStatement, Error> {
     })
 }
 
-fn audit(row: &PointerAudit) -> Result<SqlStatement, Error> {
+pub(super) fn audit(row: &PointerAudit) -> Result<SqlStatement, Error> {
     Ok(SqlStatement {
         sql: "INSERT INTO ds_pointer_audits (audit_id, signature_id, version_after, action, actor, reason, metadata, \
               before, after, parent_audit_id, target_audit_id, eval_id, forced, at) \
@@ -205,7 +205,7 @@ fn audit(row: &PointerAudit) -> Result<SqlStatement, Error> {
     })
 }
 
-fn pointer(row: &Pointer) -> Result<SqlStatement, Error> {
+pub(super) fn pointer(row: &Pointer) -> Result<SqlStatement, Error> {
     Ok(SqlStatement {
         sql: "INSERT INTO ds_artifact_pointers (signature_id, primary_artifact, canary_artifact, canary_percent, \
               rollout_seed, metadata, version, head_audit_id, updated_at, updated_by) \

@@ -5,6 +5,7 @@
 //! that do not change. A group locks all its authorizations at once, in the order of their ids, and reads each row
 //! once.
 
+mod check;
 mod read;
 mod rows;
 mod seed;
@@ -20,6 +21,7 @@ use crate::connection::{DbConnection, SqlStatement};
 use crate::failure::StoreFault;
 use crate::value::{Value, values};
 
+pub(crate) use check::row_faults;
 pub(crate) use seed::insert_local_authorization;
 pub(crate) use statements::writes;
 

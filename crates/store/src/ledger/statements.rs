@@ -33,7 +33,7 @@ fn micros(value: Option<cantrip_canon::Money>) -> Value {
     value.map(cantrip_canon::Money::micros).into()
 }
 
-fn authorization(row: &Authorization) -> SqlStatement {
+pub(super) fn authorization(row: &Authorization) -> SqlStatement {
     let (terms, scope) = (row.terms(), &row.terms().scope);
     SqlStatement {
         sql: "INSERT INTO spend_authorizations (authorization_id, owner, run_id, thread_id, autopilot_id, currency, \
@@ -55,7 +55,7 @@ fn authorization(row: &Authorization) -> SqlStatement {
     }
 }
 
-fn agreement(id: AuthorizationRef, row: &TermsRevision) -> Result<SqlStatement, Error> {
+pub(super) fn agreement(id: AuthorizationRef, row: &TermsRevision) -> Result<SqlStatement, Error> {
     let terms = &row.terms;
     Ok(SqlStatement {
         sql: "INSERT INTO spend_terms (authorization_id, revision, mode, max_total, max_per_call, max_per_day, threshold, \
@@ -126,7 +126,7 @@ fn cap(cap: &Cap) -> SqlStatement {
     }
 }
 
-fn approval(row: &Approval) -> SqlStatement {
+pub(super) fn approval(row: &Approval) -> SqlStatement {
     let (asked, decided) = (&row.request, row.decision.as_ref());
     SqlStatement {
         sql: "INSERT INTO spend_approvals (approval_id, authorization_id, run_id, call_id, kind, subject_hash, currency, \
@@ -158,7 +158,7 @@ fn approval(row: &Approval) -> SqlStatement {
     }
 }
 
-fn reservation(booked: &ReservationRow) -> SqlStatement {
+pub(super) fn reservation(booked: &ReservationRow) -> SqlStatement {
     let (row, hold) = (&booked.row, booked.row.terms());
     let (mut captured, mut correlation, mut why) = (None, None, None);
     let (mut marked_at, mut settled_at) = (None, None);
