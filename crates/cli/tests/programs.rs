@@ -580,8 +580,7 @@ fn in_python(programs: &[&str]) -> Folder {
 
 #[test]
 fn the_errors_of_a_python_program_are_its_own_and_half_a_character_is_refused() {
-    let folder =
-        in_python(&["raise SystemExit(3)", "raise ValueError(1)", "print('a\\ud800b')", "done('over')"]);
+    let folder = in_python(&["raise SystemExit(3)", "raise ValueError(1)", "print('a\\ud800b')", "done('over')"]);
     let output = folder.run(&["cast", "py.toml", "go", "--store", STORE]);
     assert_eq!((output.status.code(), stdout(&output)), (Some(0), "over\n"), "{}", stderr(&output));
     let shown = folder.run(&["loom", "thread", "--store", STORE]);

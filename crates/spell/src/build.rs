@@ -73,9 +73,9 @@ impl Spell {
         if let Some(verify) = &self.verify
             && let Some((program, arguments)) = verify.command.split_first()
         {
-            let program = self.startable_program(program, &[]).map_err(|rule| {
-                Fault::Issues(vec![Issue { line: 0, key: "verify.command".to_owned(), rule }])
-            })?;
+            let program = self
+                .startable_program(program, &[])
+                .map_err(|rule| Fault::Issues(vec![Issue { line: 0, key: "verify.command".to_owned(), rule }]))?;
             let verifier = CommandVerifier::new(program, arguments.to_vec(), self.folder.clone());
             builder = match verify.timeout {
                 Some(timeout) => builder.verify(verifier.time_max(timeout)),

@@ -49,16 +49,8 @@ impl ExpectedIndex {
                 Origin::Child { parent, .. } => ("child", Some(parent)),
                 Origin::Fork(fork) => ("fork", Some(fork.turn)),
             };
-            let row = vec![
-                entity.entity_id.into(),
-                run,
-                loom,
-                step,
-                seq,
-                origin.into(),
-                above.into(),
-                record.at.into(),
-            ];
+            let row =
+                vec![entity.entity_id.into(), run, loom, step, seq, origin.into(), above.into(), record.at.into()];
             self.entities.insert(row);
         } else if let Event::Cast(cast) = event {
             let row = vec![cast.cast_id.into(), run, cast.entity_id.into(), step, seq, Value::Null, Value::Null];

@@ -46,9 +46,11 @@ pub(crate) async fn row_fault(
     let Some(stored) = link.query_one(&sql, written.values.get(..keys).unwrap_or_default()).await? else {
         return Ok(Some(format!("{table}{key}: the id is not that of the row")));
     };
-    let differing = columns.iter().zip(stored.into_values()).zip(&written.values).find(|((column, stored), value)| {
-        stored != *value && !(**value == Value::Null && kept.contains(*column))
-    });
+    let differing = columns
+        .iter()
+        .zip(stored.into_values())
+        .zip(&written.values)
+        .find(|((column, stored), value)| stored != *value && !(**value == Value::Null && kept.contains(*column)));
     Ok(differing.map(|((column, _), _)| format!("{table}{key}: {column} differs from the rest of the row")))
 }
 

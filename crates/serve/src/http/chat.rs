@@ -175,9 +175,17 @@ impl CompletionHead {
 
 /// The end of a run as a chat client sees it.
 enum ChatEnd {
-    Answered { text: String, usage: Option<Value>, run: Value },
+    Answered {
+        text: String,
+        usage: Option<Value>,
+        run: Value,
+    },
     /// The run waits. `notice` says for what, and how it continues.
-    Waiting { notice: String, usage: Option<Value>, run: Value },
+    Waiting {
+        notice: String,
+        usage: Option<Value>,
+        run: Value,
+    },
     Refused(Box<Envelope>),
 }
 

@@ -42,7 +42,9 @@ enum ResponseFormat {
     JsonObject,
     /// JSON that fits a schema.
     #[serde(rename = "json_schema")]
-    Typed { json_schema: NamedSchema },
+    Typed {
+        json_schema: NamedSchema,
+    },
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
