@@ -48,6 +48,12 @@ impl Peer {
         (Self::Documents, "documents", "CANTRIP_TEST_DOCUMENTS"),
     ];
 
+    /// Returns the peer's name and its variable.
+    fn names(self) -> (&'static str, &'static str) {
+        let row = Self::ALL.into_iter().find(|(peer, ..)| *peer == self);
+        row.map(|(_, name, variable)| (name, variable)).expect("every peer has a row")
+    }
+
     /// Decides by the value of the peer's variable and of `CANTRIP_TEST_WITHOUT`: returns the place of the peer, None if
     /// the test is to be left out, or what is wrong.
     pub fn place_or_left_out(self, value: Option<String>, without: &str) -> Result<Option<String>, String> {
@@ -56,7 +62,7 @@ impl Peer {
         if let Some(unknown) = left_out.iter().find(|name| !known().contains(name)) {
             return Err(format!("{WITHOUT} names {unknown}; it can name {}", known().join(", ")));
         }
-        let (_, name, variable) = Self::ALL[Self::ALL.iter().position(|(peer, ..)| *peer == self).unwrap_or_default()];
+        let (name, variable) = self.names();
         if left_out.contains(&name) {
             return Ok(None);
         }
@@ -74,8 +80,7 @@ impl Peer {
     /// If the peer is neither there nor left out.
     #[track_caller]
     pub fn find(self) -> Option<String> {
-        let variable = Self::ALL.iter().find(|(peer, ..)| *peer == self).map_or("", |(.., variable)| variable);
-        let value = env::var(variable).ok().or_else(|| self.beside_the_repository());
+        let value = env::var(self.names().1).ok().or_else(|| self.beside_the_repository());
         let without = env::var(WITHOUT).unwrap_or_default();
         self.place_or_left_out(value, &without).unwrap_or_else(|fault| panic!("{fault}"))
     }

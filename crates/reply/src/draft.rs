@@ -1,4 +1,4 @@
-//! What does a tool hand to the builder? A code with its data, not yet checked and not yet redacted.
+//! The draft of a reply: a code with its data, before the builder checks and redacts it.
 
 use std::fmt;
 use std::marker::PhantomData;
