@@ -38,12 +38,14 @@ pub struct Takeover {
     /// The run that is driven alone here, because it made no progress before, while similar runs wait.
     isolated_run: Arc<Mutex<Option<RunId>>>,
     /// Gets each run that is taken over, when it starts.
-    listener: Option<Arc<dyn Fn(&RunView) + Send + Sync>>,
+    listener: Option<TakeoverListener>,
 }
+
+type TakeoverListener = Arc<dyn Fn(&RunView) + Send + Sync>;
 
 impl std::fmt::Debug for Takeover {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Takeover").field("house", &self.host).finish_non_exhaustive()
+        f.debug_struct("Takeover").field("host", &self.host).finish_non_exhaustive()
     }
 }
 
