@@ -12,7 +12,7 @@ use crate::check::{Entry, TableFault, first_fault};
 use crate::code::{Advice, AnyCode, Area, Layer, Parts, ReplyType};
 
 /// The version of the registry. Each added code raises the minor part; the major part would mean another grammar.
-pub const VERSION: &str = "1.0";
+pub const VERSION: &str = "1.6";
 
 /// The registry row of one code.
 #[derive(Debug, Clone, Copy, Serialize)]
@@ -341,27 +341,45 @@ registry! {
     "CT-GATE-I-006" Invalid PROMOTE_GATE promote_gate(artifact, failed) FixAndRetry
         "{artifact} does not pass the promote gate: {failed}"
         "the conditions for a promotion are not met; data `failed` lists them";
+    "CT-GATE-I-007" Invalid TEST_SPENT test_spent(dataset, looks) FixAndRetry
+        "the test split of {dataset} was looked at {looks} times"
+        "an evaluation beside a baseline after the last look that its test split allows; it needs fresh examples";
     "CT-GATE-E-001" Failure LEASE_LOST lease_lost(run, actual, held) Stop
         "run {run} belongs to epoch {actual}, this worker holds {held}"
         "a worker that lost its lease tried to write; it stops working on the run";
     "CT-RES-I-001" Invalid CONTRACT_UNKNOWN contract_unknown(kind, id) FixAndRetry
         "{kind} {id} is not registered"
-        "there is no such signature or artifact, or the signature has no pointer";
+        "there is no such signature, artifact, dataset, metric or evaluation, or the signature has no pointer";
     "CT-VAL-I-001" Invalid INPUT_SCHEMA input_schema(signature, path, rule) FixAndRetry
         "input of {signature} does not fit at {path}: {rule}"
         "the input of a predict does not match the schema of its signature";
     "CT-VAL-I-002" Invalid ARTIFACT_INCOMPATIBLE artifact_incompatible(artifact, signature, fault) FixAndRetry
         "{artifact} does not fit {signature}: {fault}"
         "a hash of the schema, prompt or program is missing or different (data `key` and both values), or the strategy is not supported";
+    "CT-VAL-I-003" Invalid EXAMPLE_INVALID example_invalid(line, subject, path, rule) FixAndRetry
+        "line {line} is no example of {subject} at {path}: {rule}"
+        "a file of examples was to be imported; the message has the first fault, data `faults` the first 100";
+    "CT-VAL-I-004" Invalid METRIC_INVALID metric_invalid(metric, rule) FixAndRetry
+        "metric {metric}: {rule}"
+        "a metric has an unknown type or option, a bad pointer or pattern, or source that does not compile, or it is `prefer.v1` without a baseline";
     "CT-VAL-E-001" Failure OUTPUT_SCHEMA output_schema(signature, path, attempts) Stop
         "output of {signature} does not fit at {path} after {attempts} attempts"
         "no output of the model matched the schema";
     "CT-EXEC-S-001" Success PREDICTED predicted(signature) -
         "{signature} answered"
         "a predict succeeded; data `output`, `receipt_id`, `thread_id`, `replayed`";
+    "CT-EXEC-S-002" Success EVALUATED evaluated(subject, score, count, split) -
+        "{subject} scored {score} on {count} examples of {split}"
+        "an evaluation succeeded; data `eval_id`, `verdict`, `report`";
+    "CT-EXEC-S-003" Success COMPILED compiled(selected, count) -
+        "{selected} is the best of {count} candidates"
+        "a compile ended with a winner, also when its budget was spent; data `status`";
     "CT-EXEC-E-001" Failure JOB_FAILED job_failed(job, cause) Stop
         "{job} failed: {cause}"
         "a doctor check, a compile, an eval, an export or a conformance run failed";
+    "CT-EXEC-E-002" Failure EVAL_INCOMPLETE eval_incomplete(count, total, reason) Stop
+        "{count} of {total} trials could not be scored: {reason}"
+        "more than 5% of the trials of one side have no score, or a judge changed its mind with the order of the two answers; data `report`";
 
     "MCP-SYS-S-001" Success OK ok(what) -
         "{what} ok"
@@ -452,5 +470,5 @@ registry! {
         "the disk is full, the file is corrupt, or its schema is newer than this binary";
     "MCP-LOG-E-001" Failure RECORD_ALTERED record_altered(what, id, field) Stop
         "{what} {id}: {field} does not match"
-        "the hash chain, a receipt, a trace or a replayed policy decision differs from what was written";
+        "the hash chain, a receipt, a trace, an evaluation or a replayed policy decision differs from what was written";
 }

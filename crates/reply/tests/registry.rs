@@ -37,12 +37,12 @@ fn is_snake_case(name: &str) -> bool {
 }
 
 #[test]
-fn the_registry_has_96_codes_with_names_of_their_own() {
-    assert_eq!(registry().version, "1.0");
-    assert_eq!(registry().codes.len(), 96);
+fn the_registry_has_102_codes_with_names_of_their_own() {
+    assert_eq!(registry().version, "1.6");
+    assert_eq!(registry().codes.len(), 102);
     let codes: BTreeSet<_> = registry().codes.iter().map(|row| row.code).collect();
     let keys: BTreeSet<_> = registry().codes.iter().map(|row| row.key).collect();
-    assert_eq!((codes.len(), keys.len()), (96, 96));
+    assert_eq!((codes.len(), keys.len()), (102, 102));
     for row in registry().codes {
         assert!(is_snake_case(row.key), "{}", row.key);
         assert_eq!(by_key(row.key).map(AnyCode::as_str), Some(row.code));
@@ -120,7 +120,21 @@ fn the_phrases_that_conformance_fixes_stand_in_their_messages() {
 fn every_code_has_the_http_status_of_the_page() {
     let mut expected: BTreeMap<&str, u16> = BTreeMap::new();
     let listed: [(u16, &[&str]); 12] = [
-        (200, &["read", "gate_ok", "verified", "written", "terminated", "changed", "predicted", "ok"]),
+        (
+            200,
+            &[
+                "read",
+                "gate_ok",
+                "verified",
+                "written",
+                "terminated",
+                "changed",
+                "predicted",
+                "evaluated",
+                "compiled",
+                "ok",
+            ],
+        ),
         (201, &["created"]),
         (400, &["cursor_invalid", "unparsable", "code_syntax", "config_invalid", "credentials_missing"]),
         (401, &["unauthenticated"]),
@@ -136,6 +150,7 @@ fn every_code_has_the_http_status_of_the_page() {
                 "busy",
                 "version_conflict",
                 "promote_gate",
+                "test_spent",
             ],
         ),
         (410, &["cursor_stale"]),
@@ -150,6 +165,8 @@ fn every_code_has_the_http_status_of_the_page() {
                 "contract_invalid",
                 "input_schema",
                 "artifact_incompatible",
+                "example_invalid",
+                "metric_invalid",
                 "memory_limit",
                 "time_limit",
                 "output_limit",
@@ -260,7 +277,7 @@ fn the_page_has_every_code_once_under_its_layer() {
 #[test]
 fn the_list_for_programs_has_all_that_the_registry_says() {
     let list = serde_json::to_value(registry()).unwrap();
-    assert_eq!(list["version"], "1.0");
+    assert_eq!(list["version"], "1.6");
     assert_eq!(
         list["codes"][4],
         json!({
