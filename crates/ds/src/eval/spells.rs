@@ -1,0 +1,108 @@
+//! Trials of a spell: what an evaluation needs of the crate that casts spells.
+//!
+//! This crate knows predicts and no spell files, so the crate above it casts. A trial must not act on the world: its
+//! files are copies, the gates that reach further are removed, and nobody is asked.
+
+use cantrip::Cancel;
+use cantrip::CastReply;
+use cantrip::canon::RunId;
+use cantrip::reply::Refusal;
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+
+/// A spell as an evaluation tries it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TriedSpell {
+    /// The name of the spell.
+    pub name: String,
+    /// The id of the cantrip that is cast in the trials, as text. It depends on the gates that are allowed, so a job
+    /// that allows another gate is another job.
+    pub cantrip_id: String,
+    /// The name of its crystal.
+    pub crystal: String,
+    /// The JSON Schema of the answer, if the spell has one.
+    pub answer_schema: Option<Value>,
+    /// The gates that the trials do not have, in declared order.
+    pub removed: Vec<RemovedGate>,
+    /// The allowed gates that would have been removed, in declared order.
+    pub let_through: Vec<String>,
+    /// True if the price of the crystal is known.
+    pub priced: bool,
+}
+
+/// A gate that trials do not have.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct RemovedGate {
+    pub gate: String,
+    pub reason: RemovalReason,
+}
+
+/// The reason why a trial does not have a gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RemovalReason {
+    /// It communicates with the outside.
+    ExternalComm,
+    /// It moves money.
+    Settlement,
+    /// It is neither a file gate nor read-only.
+    Effects,
+    /// It asks a person.
+    Human,
+}
+
+impl RemovalReason {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::ExternalComm => "external_comm",
+            Self::Settlement => "settlement",
+            Self::Effects => "effects",
+            Self::Human => "human",
+        }
+    }
+}
+
+/// One trial of a spell.
+#[derive(Debug, Clone)]
+pub struct SpellTrial {
+    pub spell: String,
+    /// The gates that the caller of the evaluation allows.
+    pub gates: Vec<String>,
+    /// The intent of the example.
+    pub intent: String,
+    /// The context of the example.
+    pub context: Option<Value>,
+    /// The run of the trial. If there is one with this id, it is resumed and not cast again.
+    pub run: RunId,
+    /// The run of the job, whose cap holds for the trial.
+    pub under: RunId,
+    pub owner: String,
+    pub cancel: Cancel,
+}
+
+/// Casts spells for trials.
+pub trait SpellTrials: Send + Sync {
+    /// Returns the spell as its trials will be cast. Nothing is cast.
+    fn tried<'a>(&'a self, spell: &'a str, gates: &'a [String]) -> BoxFuture<'a, Result<TriedSpell, Refusal>>;
+
+    /// Casts one trial in copies of the spell's files, or resumes it.
+    fn cast(&self, trial: SpellTrial) -> BoxFuture<'_, Result<CastReply, Refusal>>;
+}
+
+/// The source of spells where there is none: every spell is unknown.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoSpellTrials;
+
+impl SpellTrials for NoSpellTrials {
+    fn tried<'a>(&'a self, spell: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<TriedSpell, Refusal>> {
+        Box::pin(std::future::ready(Err(unknown(spell))))
+    }
+
+    fn cast(&self, trial: SpellTrial) -> BoxFuture<'_, Result<CastReply, Refusal>> {
+        Box::pin(std::future::ready(Err(unknown(&trial.spell))))
+    }
+}
+
+fn unknown(spell: &str) -> Refusal {
+    cantrip::reply::codes::not_found("spell", spell).into()
+}
