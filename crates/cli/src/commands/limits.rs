@@ -30,6 +30,7 @@ const ROOMS: &[(&str, &[Limit])] = &[
     ("spell", cantrip_spell::limits::ALL),
     ("ds", cantrip_ds::limits::ALL),
     ("service", cantrip_service::limits::ALL),
+    ("pages", cantrip_pages::limits::ALL),
     ("serve", cantrip_serve::limits::ALL),
     ("terminal", cantrip_terminal::limits::ALL),
     ("settings", cantrip_settings::limits::ALL),

@@ -1,0 +1,5 @@
+//! Drawings as SVG. Each has a title and a description, and stands beside a table with the same numbers.
+
+mod chart;
+
+pub(crate) use chart::{Bar, Dot, bars, difference, intervals};

@@ -1,0 +1,138 @@
+//! Numbers and verdicts of evaluations in words, the same on a terminal, in a page and in a message.
+//!
+//! Every number is made from whole micro-units by exact rounding, so two surfaces never show different digits.
+
+use cantrip::canon::{Currency, Money};
+
+/// Returns a number of micro-units with this many places, 0 to 6, rounded half away from zero.
+pub fn decimal(micro: i64, places: u32) -> String {
+    let places = places.min(6);
+    let unit = 10_i128.pow(6 - places);
+    let rounded = (2 * i128::from(micro).abs() + unit) / (2 * unit);
+    let whole = 10_i128.pow(places);
+    // Minus zero is zero.
+    let sign = if micro < 0 && rounded > 0 { "-" } else { "" };
+    match places {
+        0 => format!("{sign}{rounded}"),
+        _ => format!("{sign}{}.{:0width$}", rounded / whole, rounded % whole, width = places as usize),
+    }
+}
+
+/// Returns a difference with its sign: a plus where it is above zero.
+pub fn signed(micro: i64, places: u32) -> String {
+    let text = decimal(micro, places);
+    if micro > 0 && !is_zero(&text) { format!("+{text}") } else { text }
+}
+
+fn is_zero(text: &str) -> bool {
+    text.chars().all(|char| matches!(char, '0' | '.'))
+}
+
+/// Returns a score with three places.
+pub fn score(micro: i64) -> String {
+    decimal(micro, 3)
+}
+
+/// Returns both ends of an interval, as in `0.593 .. 0.811`.
+pub fn interval(low: i64, high: i64) -> String {
+    format!("{} .. {}", score(low), score(high))
+}
+
+/// Returns the cost of one call with four places, or with all six if it would read as zero.
+pub fn per_call(micros: i64, currency: Option<Currency>) -> String {
+    let Some(currency) = currency.filter(|_| micros != 0) else { return "nothing".to_owned() };
+    let short = decimal(micros, 4);
+    let text = if is_zero(&short) { decimal(micros, 6) } else { short };
+    format!("{text} {currency}")
+}
+
+/// Returns a whole amount as money is written.
+pub fn amount(micros: i64, currency: Option<Currency>) -> String {
+    match currency.filter(|_| micros != 0).map(|currency| Money::new(micros, currency)) {
+        Some(Ok(money)) => money.to_string(),
+        Some(Err(_)) => decimal(micros, 6),
+        None => "nothing".to_owned(),
+    }
+}
+
+/// Returns a duration: `812 ms`, `1.2 s`, `14 min 08 s`.
+pub fn duration(ms: u64) -> String {
+    match ms {
+        0..1_000 => format!("{ms} ms"),
+        1_000..60_000 => {
+            let tenths = (ms + 50) / 100;
+            format!("{}.{} s", tenths / 10, tenths % 10)
+        }
+        _ => {
+            let seconds = (ms + 500) / 1_000;
+            format!("{} min {:02} s", seconds / 60, seconds % 60)
+        }
+    }
+}
+
+/// Returns the time that is left, in words: `about 4 min left`.
+pub fn time_left(ms: u64) -> String {
+    match ms {
+        0..60_000 => format!("about {} s left", ms.div_ceil(1_000)),
+        60_000..7_200_000 => format!("about {} min left", (ms + 30_000) / 60_000),
+        _ => format!("about {} h left", (ms + 1_800_000) / 3_600_000),
+    }
+}
+
+/// Returns the beginning of an id that a person can type: its prefix and four digits, as in `art_81c1`. Text without a
+/// prefix is returned as it is.
+pub fn short_id(id: &str) -> &str {
+    match id.split_once('_') {
+        Some((prefix, digits)) if digits.len() > SHORT_DIGITS && digits.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
+            &id[..prefix.len() + 1 + SHORT_DIGITS]
+        }
+        Some(_) | None => id,
+    }
+}
+
+const SHORT_DIGITS: usize = 4;
+
+/// Returns the name of a signature as a person types it: `@me/support/Triage.v1` is `Triage`.
+pub fn short_signature(id: &str) -> &str {
+    let name = id.rsplit('/').next().unwrap_or(id);
+    name.rsplit_once(".v").map_or(name, |(name, _)| name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_rounded_exactly() {
+        let cases = [
+            (714_286, 3, "0.714"),
+            (999_500, 3, "1.000"),
+            (999_499, 3, "0.999"),
+            (-16_000, 3, "-0.016"),
+            (-499, 3, "0.000"),
+            (-500, 3, "-0.001"),
+            (1_500_000, 0, "2"),
+            (123_456, 6, "0.123456"),
+            (0, 3, "0.000"),
+        ];
+        for (micro, places, text) in cases {
+            assert_eq!(decimal(micro, places), text, "{micro} with {places}");
+        }
+        assert_eq!([signed(127_000, 3), signed(-127_000, 3), signed(0, 3), signed(100, 3)], ["+0.127", "-0.127", "0.000", "0.000"]);
+        assert_eq!(interval(-16_000, 270_000), "-0.016 .. 0.270");
+    }
+
+    #[test]
+    fn money_times_and_ids_read_as_a_person_writes_them() {
+        assert_eq!(per_call(900, Some(Currency::USD)), "0.0009 USD");
+        assert_eq!(per_call(12, Some(Currency::USD)), "0.000012 USD");
+        assert_eq!([per_call(0, Some(Currency::USD)), per_call(9, None)], ["nothing", "nothing"]);
+        assert_eq!(amount(420_000, Some(Currency::USD)), "0.42 USD");
+        assert_eq!([duration(812), duration(1_240), duration(848_000)], ["812 ms", "1.2 s", "14 min 08 s"]);
+        assert_eq!(time_left(41_000), "about 41 s left");
+        assert_eq!(time_left(250_000), "about 4 min left");
+        assert_eq!(short_id("art_81c1fe0d3fddf815ca1d64e85e6aa6fb"), "art_81c1");
+        assert_eq!([short_id("spell:analyst"), short_id("ex_01")], ["spell:analyst", "ex_01"]);
+        assert_eq!(short_signature("@me/support/Triage.v1"), "Triage");
+    }
+}
