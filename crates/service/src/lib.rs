@@ -20,6 +20,7 @@ mod scope;
 mod spell_catalog;
 mod spend;
 mod traces;
+pub mod wording;
 
 use std::collections::HashMap;
 use std::fmt;
