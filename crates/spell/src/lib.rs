@@ -27,6 +27,7 @@ mod server;
 mod settlement;
 mod shell;
 mod toml_tree;
+mod trial;
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -48,6 +49,7 @@ pub use schema::schema;
 pub use server::{ServerLocation, ServerSpell};
 pub use settlement::SettlementSpell;
 pub use shell::ShellSpell;
+pub use trial::{CopyFault, TrialCopies, TrialGates, TrialRemoval};
 
 use crate::limits::SPELL_BYTES_MAX;
 use cantrip::Call;

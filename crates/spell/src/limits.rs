@@ -11,4 +11,6 @@ cantrip_canon::limits! {
     SPELL_BYTES_MAX: usize = 1 << 20, "bytes";
     /// The default maximum number of turns of a cast, if its spell sets no limit.
     SPELL_TURNS: u64 = 50, "turns";
+    /// The maximum size of the files that a trial of a spell copies.
+    TRIAL_FILES_BYTES_MAX: u64 = 64 << 20, "bytes";
 }
