@@ -33,4 +33,22 @@ cantrip::canon::limits! {
     VERIFY_PAGE: usize = 200, "receipts";
     /// The maximum number of findings that are listed one by one. Further findings are only counted.
     FINDINGS_MAX: usize = 1_000, "findings";
+    /// The number of resamples of a bootstrap, and of sign flips of a flip test.
+    RESAMPLES: usize = 10_000, "resamples";
+    /// The number of resamples that a 95 % interval leaves out on each side.
+    RESAMPLE_TAIL: usize = 250, "resamples";
+    /// The probability that equal artifacts are called better at any of all looks, one-sided.
+    LEVEL_PPM: u64 = 50_000, "parts per million";
+    /// The maximum number of looks at one test split. At the next one the flip test cannot reach its level.
+    LOOKS_MAX: u64 = 20, "looks";
+    /// The processor time of a metric's program for one output.
+    METRIC_CPU_MS: u64 = 1_000, "ms";
+    /// The memory of a metric's program.
+    METRIC_MEMORY_BYTES: usize = 64 << 20, "bytes";
+    /// The maximum output of a metric's program or command.
+    METRIC_OUTPUT_BYTES_MAX: usize = 64 << 10, "bytes";
+    /// The share of pairs that may change with the places of the two outputs before a judge counts as inconsistent.
+    POSITION_FLIPS_PPM_MAX: u64 = 300_000, "parts per million";
+    /// The minimum number of outputs with a human verdict that a judge is compared with.
+    AGREEMENT_VERDICTS_MIN: u64 = 30, "verdicts";
 }
