@@ -196,6 +196,24 @@ impl SpellCatalog for FileSpellCatalog {
         self.cantrip_for_entity(entity).boxed()
     }
 
+    fn read_spell<'a>(&'a self, spell: &'a str) -> BoxFuture<'a, Result<Spell, Refusal>> {
+        async move {
+            match self.available_spells().into_iter().find(|(_, known)| known.name == spell) {
+                Some((_, found)) => Ok(found),
+                None if spell == BUILT_IN => {
+                    let crystal = choice::crystal(&self.here, choice::Who::Cast).await?;
+                    Source::built_in(&self.here, crystal, None).read(None)
+                }
+                None => Err(codes::not_found("spell", spell).into()),
+            }
+        }
+        .boxed()
+    }
+
+    fn build_spell<'a>(&'a self, spell: &'a Spell) -> BoxFuture<'a, Result<Cantrip, Refusal>> {
+        async move { spells::build_asking(spell, &self.store.loom, builtin::ask_human(NoHuman)) }.boxed()
+    }
+
     fn roots(&self, spell: &str) -> Vec<(String, PathBuf)> {
         let found = self.available_spells().into_iter().find(|(_, known)| known.name == spell);
         match found {

@@ -7,6 +7,7 @@ use cantrip::canon::EntityId;
 use cantrip::crystal::{ModelEntry, Profiles};
 use cantrip::reply::{Refusal, codes};
 use cantrip_ds::Predictor;
+use cantrip_spell::Spell;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, ready};
 use serde_json::{Value, json};
@@ -46,6 +47,17 @@ pub trait SpellCatalog: Send + Sync {
 
     /// Builds the same cantrip that an entity was cast from, to continue the entity.
     fn cantrip_of_entity(&self, entity: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>>;
+
+    /// Reads a spell by its name, for trials: an evaluation changes it before it is built. A service that is given its
+    /// cantrips has no files to read.
+    fn read_spell<'a>(&'a self, spell: &'a str) -> BoxFuture<'a, Result<Spell, Refusal>> {
+        ready(Err(codes::not_found("spell", spell).into())).boxed()
+    }
+
+    /// Builds the cantrip of a spell that [`SpellCatalog::read_spell`] returned and that was changed for a trial.
+    fn build_spell<'a>(&'a self, spell: &'a Spell) -> BoxFuture<'a, Result<Cantrip, Refusal>> {
+        ready(Err(codes::not_found("spell", spell.name.as_str()).into())).boxed()
+    }
 
     /// Returns the working directories of a spell's gates, by gate. They are for display, not for decisions.
     fn roots(&self, _spell: &str) -> Vec<(String, PathBuf)> {

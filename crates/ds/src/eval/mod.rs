@@ -8,4 +8,4 @@ mod request;
 mod spells;
 
 pub use request::{BaselineChoice, EvalRequest, JudgeRequest, MetricChoice};
-pub use spells::{NoSpellTrials, RemovalReason, RemovedGate, SpellTrial, SpellTrials, TriedSpell};
+pub use spells::{NoSpellTrials, RemovedGate, SpellTrial, SpellTrials, TriedSpell};

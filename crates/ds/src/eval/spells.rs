@@ -3,10 +3,11 @@
 //! This crate knows predicts and no spell files, so the crate above it casts. A trial must not act on the world: its
 //! files are copies, the gates that reach further are removed, and nobody is asked.
 
-use cantrip::Cancel;
-use cantrip::CastReply;
+use cantrip::{Cancel, CastReply};
 use cantrip::canon::RunId;
+use cantrip::crystal::Price;
 use cantrip::reply::Refusal;
+use cantrip::spend::AuthorizationRef;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
@@ -26,40 +27,16 @@ pub struct TriedSpell {
     pub removed: Vec<RemovedGate>,
     /// The allowed gates that would have been removed, in declared order.
     pub let_through: Vec<String>,
-    /// True if the price of the crystal is known.
-    pub priced: bool,
+    /// The price of the crystal.
+    pub price: Price,
 }
 
 /// A gate that trials do not have.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct RemovedGate {
     pub gate: String,
-    pub reason: RemovalReason,
-}
-
-/// The reason why a trial does not have a gate.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RemovalReason {
-    /// It communicates with the outside.
-    ExternalComm,
-    /// It moves money.
-    Settlement,
-    /// It is neither a file gate nor read-only.
-    Effects,
-    /// It asks a person.
-    Human,
-}
-
-impl RemovalReason {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::ExternalComm => "external_comm",
-            Self::Settlement => "settlement",
-            Self::Effects => "effects",
-            Self::Human => "human",
-        }
-    }
+    /// `external_comm`, `settlement`, `effects` or `human`.
+    pub reason: String,
 }
 
 /// One trial of a spell.
@@ -77,6 +54,7 @@ pub struct SpellTrial {
     /// The run of the job, whose cap holds for the trial.
     pub under: RunId,
     pub owner: String,
+    pub authorization: Option<AuthorizationRef>,
     pub cancel: Cancel,
 }
 

@@ -1,0 +1,149 @@
+//! Trials of spells: casts on copies of the spell's folders, in which nobody is asked.
+//!
+//! The copies of a trial lie in a folder that is named by its run, so a trial that another process goes on with finds
+//! the files as the first one left them. They are removed when the cast has ended.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use cantrip::canon::RunId;
+use cantrip::loom::{Actor, Error, Journal};
+use cantrip::reply::{Refusal, codes};
+use cantrip::{Cantrip, CastOptions, CastReply, HumanDecision, OwnerError, PendingApproval, Runtime, Waiting};
+use cantrip::{owner_of, store_refusal};
+use cantrip_ds::eval::{RemovedGate, SpellTrial, SpellTrials, TriedSpell};
+use cantrip_spell::{Spell, TrialCopies};
+use futures_util::future::BoxFuture;
+
+use crate::Service;
+
+/// Casts the trials of an evaluation with the spells of a service.
+pub(crate) struct ServiceSpellTrials {
+    service: Service,
+}
+
+impl Service {
+    /// Returns the caster of spells for trials.
+    pub(crate) fn spell_trials(&self) -> Arc<dyn SpellTrials> {
+        Arc::new(ServiceSpellTrials { service: self.clone() })
+    }
+}
+
+impl SpellTrials for ServiceSpellTrials {
+    fn tried<'a>(&'a self, spell: &'a str, gates: &'a [String]) -> BoxFuture<'a, Result<TriedSpell, Refusal>> {
+        Box::pin(self.look_at(spell, gates))
+    }
+
+    fn cast(&self, trial: SpellTrial) -> BoxFuture<'_, Result<CastReply, Refusal>> {
+        Box::pin(self.cast_trial(trial))
+    }
+}
+
+impl ServiceSpellTrials {
+    async fn look_at(&self, name: &str, gates: &[String]) -> Result<TriedSpell, Refusal> {
+        let spell = self.service.spells().read_spell(name).await?;
+        let found = spell.trial_gates(gates)?;
+        let roots = spell.trial_roots();
+        blocking(move || TrialCopies::check(&roots)).await?;
+        let cantrip = self.build(&spell.for_trial(gates, &TrialCopies::none())?).await?;
+        let removed = found.removed.into_iter();
+        Ok(TriedSpell {
+            name: spell.name,
+            cantrip_id: cantrip.id().to_string(),
+            crystal: cantrip.record().crystal.clone(),
+            answer_schema: cantrip.circle().answer_schema().cloned(),
+            removed: removed.map(|(gate, reason)| RemovedGate { gate, reason: reason.as_str().to_owned() }).collect(),
+            let_through: found.let_through,
+            price: cantrip.price(),
+        })
+    }
+
+    async fn build(&self, spell: &Spell) -> Result<Cantrip, Refusal> {
+        self.service.spells().build_spell(spell).await
+    }
+
+    async fn cast_trial(&self, trial: SpellTrial) -> Result<CastReply, Refusal> {
+        let spell = self.service.spells().read_spell(&trial.spell).await?;
+        let (roots, into) = (spell.trial_roots(), trial_folder(trial.run));
+        let folder = into.clone();
+        let copies = blocking(move || TrialCopies::make(&roots, &folder)).await?;
+        let cantrip = self.build(&spell.for_trial(&trial.gates, &copies)?).await?;
+        let runtime = self.trial_runtime(&trial)?;
+        let mut reply = self.begin(&runtime, &cantrip, &trial).await?;
+        while let Some(Waiting::Approval { .. }) = &reply.waiting {
+            let pending = runtime.pending(trial.run).await?;
+            let wards: Vec<&PendingApproval> = pending.iter().filter(|asked| is_of_ward(asked)).collect();
+            if wards.is_empty() {
+                // A person decides about money: the job waits for that as any run does.
+                break;
+            }
+            for asked in wards {
+                let by = Actor::new(NOBODY).map_err(|_| Refusal::from(OwnerError))?;
+                let refused = HumanDecision::refuse(by, "an evaluation asks no person");
+                let decided = runtime.decide(trial.run, asked.approval_id, refused).await;
+                if !decided.reply.reply_type().is_success() {
+                    return Ok(decided.into());
+                }
+            }
+            reply = runtime.resume_with(&cantrip, trial.run, &trial.cancel).await;
+        }
+        if reply.outcome.is_some() {
+            blocking(move || TrialCopies::remove(&into)).await?;
+        }
+        Ok(reply)
+    }
+
+    /// Returns the runtime of a trial: the owner of the job pays, and no person can be asked.
+    fn trial_runtime(&self, trial: &SpellTrial) -> Result<Runtime, Refusal> {
+        let owner = Actor::new(trial.owner.as_str()).map_err(|_| Refusal::from(OwnerError))?;
+        owner_of(&owner)?;
+        let runtime = self.service.runtime().with_actor(owner).with_approvals(false);
+        Ok(trial.authorization.map_or_else(|| runtime.clone(), |payer| runtime.with_authorization(payer)))
+    }
+
+    /// Casts the trial, or goes on with it if its run is there.
+    async fn begin(&self, runtime: &Runtime, cantrip: &Cantrip, trial: &SpellTrial) -> Result<CastReply, Refusal> {
+        match runtime.loom().run(trial.run).await {
+            Ok(_) => Ok(runtime.resume_with(cantrip, trial.run, &trial.cancel).await),
+            Err(Error::NotFound { .. }) => {
+                let mut casting = CastOptions::on(trial.intent.as_str())
+                    .as_run(trial.run)
+                    .under(trial.under)
+                    .cancelled_by(&trial.cancel);
+                if let Some(context) = &trial.context {
+                    casting = casting.context(context.clone());
+                }
+                Ok(runtime.cast(cantrip, casting).await)
+            }
+            Err(error) => Err(store_refusal(&error)),
+        }
+    }
+}
+
+/// The actor that refuses what an evaluation would have to ask a person.
+const NOBODY: &str = "nobody";
+
+/// The code of an approval that a ward requires.
+const OF_WARD: &str = "approval_required.ward";
+
+/// Returns true if a ward, and not an amount of money, requires the approval.
+fn is_of_ward(asked: &PendingApproval) -> bool {
+    asked.reason_code.as_deref().is_none_or(|code| code == OF_WARD)
+}
+
+/// Returns the folder with the copies of a trial.
+fn trial_folder(run: RunId) -> PathBuf {
+    std::env::temp_dir().join(format!("cantrip-trial-{run}"))
+}
+
+/// Runs work on files outside of the executor.
+async fn blocking<T, F>(work: impl FnOnce() -> Result<T, F> + Send + 'static) -> Result<T, Refusal>
+where
+    T: Send + 'static,
+    F: Into<Refusal> + Send + 'static,
+{
+    match tokio::task::spawn_blocking(work).await {
+        Ok(done) => done.map_err(Into::into),
+        Err(_) => Err(codes::crash().into()),
+    }
+}
