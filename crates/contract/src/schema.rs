@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use crate::limits::{FOUND_CHARS_MAX, VIOLATIONS_MAX};
 
-/// A compiled JSON Schema of an object: the input or the output of a signature.
+/// A compiled JSON Schema: of the input or the output of a signature, which are objects, or of a spell's answer.
 #[derive(Debug)]
 pub struct Schema(cantrip_schema::Schema);
 
@@ -37,6 +37,11 @@ impl Schema {
             return Err(SchemaFault::NotAnObject);
         }
         Ok(Self(cantrip_schema::Schema::compile_2020_12(written)?))
+    }
+
+    /// Compiles a schema of any value, such as the answer of a spell. It may refer only to itself too.
+    pub fn compile_any(written: Value) -> Result<Self, SchemaFault> {
+        Ok(Self(cantrip_schema::Schema::compile(written)?))
     }
 
     pub fn source(&self) -> &Value {

@@ -4,6 +4,7 @@
 //! it. Every predict is a separate cast with its turns in the loom, and leaves a receipt whatever its outcome.
 
 mod catalog;
+pub mod dataset;
 mod evidence;
 mod export;
 mod history;

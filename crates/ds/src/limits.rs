@@ -33,6 +33,24 @@ cantrip::canon::limits! {
     VERIFY_PAGE: usize = 200, "receipts";
     /// The maximum number of findings that are listed one by one. Further findings are only counted.
     FINDINGS_MAX: usize = 1_000, "findings";
+    /// The maximum size of a file of examples.
+    DATASET_FILE_BYTES_MAX: usize = 512 << 20, "bytes";
+    /// The maximum number of faults of a file of examples that are listed one by one. Further faults are only counted.
+    EXAMPLE_FAULTS_MAX: usize = 100, "faults";
+    /// The maximum number of references within a schema that are followed to find the type of a table's column.
+    SCHEMA_REFERENCES_MAX: usize = 16, "references";
+    /// The minimum number of examples in the holdout and the test split of a dataset.
+    SPLIT_EXAMPLES_MIN: u64 = 5, "examples";
+    /// The reward from which on an output counts as right, in millionths of the declared range, which is 0 to 1.
+    LABEL_MIN_REWARD_MICRO: i64 = 800_000, "millionths";
+    /// The number of receipts, of examples or of versions that are read at once.
+    DATASET_PAGE: usize = 500, "rows";
+    /// The maximum total size of the bodies that are written in one step of a large dataset.
+    DATASET_STEP_BYTES_MAX: usize = 64 << 20, "bytes";
+    /// The maximum number of times that a version is computed anew because another process added one meanwhile.
+    VERSION_TRIES_MAX: usize = 16, "tries";
+    /// The maximum size of a note: of a version of a dataset, or of a verdict.
+    DATASET_NOTE_BYTES_MAX: usize = 4_096, "bytes";
     /// The number of resamples of a bootstrap, and of sign flips of a flip test.
     RESAMPLES: usize = 10_000, "resamples";
     /// The number of resamples that a 95 % interval leaves out on each side.

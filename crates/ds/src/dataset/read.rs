@@ -1,19 +1,43 @@
 //! Reading a file of examples: JSON lines or CSV, checked line by line.
+//!
+//! All faults of a file are found in one reading, so that its author mends them at once. A file with a fault is refused
+//! as a whole: half a file would be a dataset that nobody meant.
 
 use std::collections::BTreeMap;
 
-use cantrip::canon::Redactor;
-use cantrip::reply::Refusal;
-use cantrip_contract::{ExampleDraft, SkipReason};
+use cantrip::canon::{Redactor, json};
+use cantrip::reply::{Refusal, codes};
+use cantrip_contract::limits::EXAMPLE_BYTES_MAX;
+use cantrip_contract::{ExampleDraft, ExampleSource, SkipReason, Split, Violation};
+use serde_json::Value;
 
-use super::ExampleSchemas;
+use super::fault::Faults;
+use super::redaction::redact_counted;
+use super::{ExampleFault, ExampleSchemas, jsonl, table};
+use crate::limits::DATASET_FILE_BYTES_MAX;
 
 /// The format of a file of examples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ImportFormat {
     JsonLines,
     /// RFC 4180 with a header.
-    Csv { delimiter: u8 },
+    Csv {
+        delimiter: u8,
+    },
+}
+
+impl ImportFormat {
+    /// Returns the format that the ending of a file's name stands for: a table for `.csv` and `.tsv`, else JSON lines.
+    /// A delimiter says that the file is a table.
+    pub fn for_file(name: &str, delimiter: Option<u8>) -> Self {
+        let ending = name.rsplit_once('.').map(|(_, ending)| ending.to_ascii_lowercase());
+        match (delimiter, ending.as_deref()) {
+            (Some(delimiter), _) => Self::Csv { delimiter },
+            (None, Some("csv")) => Self::Csv { delimiter: b',' },
+            (None, Some("tsv")) => Self::Csv { delimiter: b'\t' },
+            (None, Some(_) | None) => Self::JsonLines,
+        }
+    }
 }
 
 /// The way in which a file of examples is read.
@@ -37,8 +61,138 @@ pub struct ReadExamples {
     pub redacted: u64,
 }
 
+impl ReadExamples {
+    pub(super) fn skip(&mut self, reason: SkipReason) {
+        *self.skipped.entry(reason).or_default() += 1;
+    }
+}
+
+/// An example as its line has it.
+#[derive(Debug, Default)]
+pub(super) struct RawExample {
+    pub(super) id: Option<String>,
+    pub(super) input: Value,
+    pub(super) expected: Option<Value>,
+    pub(super) labels: Vec<String>,
+    pub(super) weight: Option<f64>,
+    pub(super) group: Option<String>,
+    pub(super) reward: Option<f64>,
+    pub(super) split: Option<Split>,
+    pub(super) source: Option<Value>,
+}
+
 /// Reads a file of examples. With a fault and without `skip_invalid` nothing is returned but the refusal, which names
 /// up to 100 faults by line.
 pub fn read_examples(bytes: &[u8], schemas: &ExampleSchemas, options: &ImportOptions) -> Result<ReadExamples, Refusal> {
-    todo!()
+    if bytes.len() > DATASET_FILE_BYTES_MAX {
+        return Err(codes::limit(options.file.as_str(), bytes.len(), DATASET_FILE_BYTES_MAX).into());
+    }
+    // The byte order mark that some editors write is not part of the text.
+    let bytes = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
+    let mut reading = Reading { schemas, options, read: ReadExamples::default(), faults: Faults::default() };
+    let of_file = match options.format {
+        ImportFormat::JsonLines => {
+            jsonl::read_lines(bytes, |line, raw| reading.take(line, raw));
+            Ok(())
+        }
+        ImportFormat::Csv { delimiter } => {
+            table::read_table(bytes, delimiter, schemas, |line, raw| reading.take(line, raw))
+        }
+    };
+    let Reading { read, mut faults, .. } = reading;
+    // A fault of the whole file leaves nothing to take.
+    if let Err(found) = of_file {
+        faults = Faults::default();
+        found.into_iter().for_each(|fault| faults.push(fault));
+    }
+    match faults.refusal(schemas.subject()) {
+        Some(refusal) => Err(refusal),
+        None => Ok(read),
+    }
+}
+
+/// Reads examples that a request holds as JSON values. Their numbers, from 1, stand for lines.
+pub fn read_values(
+    values: Vec<Value>,
+    schemas: &ExampleSchemas,
+    options: &ImportOptions,
+) -> Result<ReadExamples, Refusal> {
+    let mut reading = Reading { schemas, options, read: ReadExamples::default(), faults: Faults::default() };
+    for (line, value) in (1..).zip(values) {
+        reading.take(line, jsonl::raw_example(line, value));
+    }
+    match reading.faults.refusal(schemas.subject()) {
+        Some(refusal) => Err(refusal),
+        None => Ok(reading.read),
+    }
+}
+
+struct Reading<'a> {
+    schemas: &'a ExampleSchemas,
+    options: &'a ImportOptions,
+    read: ReadExamples,
+    faults: Faults,
+}
+
+impl Reading<'_> {
+    fn take(&mut self, line: u64, raw: Result<RawExample, Vec<ExampleFault>>) {
+        match raw.and_then(|raw| self.check(line, raw)) {
+            Ok(draft) => self.read.drafts.push(draft),
+            Err(found) if self.options.skip_invalid => {
+                if let Some(first) = found.first() {
+                    self.read.skip(first.reason);
+                }
+            }
+            Err(found) => found.into_iter().for_each(|fault| self.faults.push(fault)),
+        }
+    }
+
+    fn check(&mut self, line: u64, mut raw: RawExample) -> Result<ExampleDraft, Vec<ExampleFault>> {
+        if let Some(redactor) = &self.options.redactor {
+            redact_counted(&mut raw.input, redactor, &mut self.read.redacted);
+            if let Some(expected) = &mut raw.expected {
+                redact_counted(expected, redactor, &mut self.read.redacted);
+            }
+        }
+        let mut faults = Vec::new();
+        let mut fault = |path: String, rule: String, reason| faults.push(ExampleFault::new(line, path, rule, reason));
+        for violation in self.schemas.input_violations(&raw.input) {
+            fault(format!("/input{}", violation.pointer), rule(&violation), SkipReason::InputSchema);
+        }
+        if let Some(expected) = &raw.expected {
+            for violation in self.schemas.output_violations(expected) {
+                fault(format!("/expected{}", violation.pointer), rule(&violation), SkipReason::ExpectedSchema);
+            }
+        }
+        if let Err((reason, text)) = check_size(&raw.input, raw.expected.as_ref()) {
+            fault(String::new(), text, reason);
+        }
+        let source = match raw.source {
+            None => Some(ExampleSource::file(self.options.file.as_str(), line)),
+            Some(given) => match serde_json::from_value(given) {
+                Ok(source) => Some(source),
+                Err(error) => {
+                    fault("/source".to_owned(), error.to_string(), SkipReason::InputSchema);
+                    None
+                }
+            },
+        };
+        let weight_micro = match weight_micro(raw.weight) {
+            Ok(weight) => weight,
+            Err(text) => {
+                fault("/weight".to_owned(), text.to_owned(), SkipReason::InputSchema);
+                0
+            }
+        };
+        let id = raw.id.map(|id| id.parse()).transpose().unwrap_or_else(|error| {
+            fault("/id".to_owned(), format!("{error}"), SkipReason::InputSchema);
+            None
+        });
+        todo!()
+    }
+}
+
+/// Returns the rule that a value breaks, as a message shows it.
+fn rule(violation: &Violation) -> String {
+    format!("{}: {}", violation.keyword, violation.expected)
 }

@@ -4,8 +4,57 @@ use cantrip::canon::Redactor;
 use cantrip_contract::Example;
 use serde_json::Value;
 
-/// Returns an example as a line of JSON that may leave the store: with these secrets and personal data replaced, or as
-/// it is stored if there is no redactor.
+/// Returns an example as a line of JSON that may leave the store: with secrets and personal data replaced, or as it is
+/// stored if there is no redactor. Ids, numbers and the split are never redacted.
 pub fn redacted_example(example: &Example, redactor: Option<&Redactor>) -> Value {
-    todo!()
+    let mut line = example.line();
+    if let Some(redactor) = redactor {
+        for key in ["input", "expected", "labels", "group"] {
+            if let Some(content) = line.get_mut(key) {
+                *content = redactor.redact_value(content);
+            }
+        }
+    }
+    line
+}
+
+/// Redacts a value before it is stored, and counts the texts that were replaced.
+pub(super) fn redact_counted(value: &mut Value, redactor: &Redactor, count: &mut u64) {
+    let redacted = redactor.redact_value(value);
+    *count += differing_texts(value, &redacted);
+    *value = redacted;
+}
+
+/// Counts the strings and keys that differ between a value and its redacted form, which has the same shape.
+fn differing_texts(before: &Value, after: &Value) -> u64 {
+    match (before, after) {
+        (Value::String(before), Value::String(after)) => u64::from(before != after),
+        (Value::Array(before), Value::Array(after)) => {
+            before.iter().zip(after).map(|(before, after)| differing_texts(before, after)).sum()
+        }
+        (Value::Object(before), Value::Object(after)) => {
+            let pairs = before.iter().zip(after);
+            pairs.map(|(before, after)| u64::from(before.0 != after.0) + differing_texts(before.1, after.1)).sum()
+        }
+        _ => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn each_replaced_text_counts_once() {
+        let redactor = Redactor::default().personal_data(true);
+        let mut value = json!({"text": "write to ada@example.org", "list": ["plain", "+44 20 7946 0018"], "email": "x"});
+        let mut count = 0;
+        redact_counted(&mut value, &redactor, &mut count);
+        assert_eq!(count, 3, "{value}");
+        let mut again = value.clone();
+        redact_counted(&mut again, &redactor, &mut count);
+        assert_eq!((count, &again), (3, &value));
+    }
 }

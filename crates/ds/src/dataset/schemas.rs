@@ -4,6 +4,8 @@ use cantrip::reply::{Refusal, codes};
 use cantrip_contract::{Schema, Signature, Subject, Violation};
 use serde_json::{Value, json};
 
+use super::cells::CellKind;
+
 /// The schemas by which the examples of a subject are checked.
 #[derive(Debug)]
 pub struct ExampleSchemas {
@@ -15,25 +17,73 @@ pub struct ExampleSchemas {
 
 impl ExampleSchemas {
     pub fn of_signature(signature: &Signature) -> Self {
-        todo!()
+        let compile = |schema: &Schema| Schema::compile(schema.source().clone()).expect("it was compiled before");
+        Self {
+            subject: Subject::Signature(signature.id().clone()),
+            input: compile(signature.input()),
+            output: Some(compile(signature.output())),
+        }
     }
 
     /// The schemas of a spell: its input is an intent with an optional context, its output an answer.
     pub fn of_spell(name: &str, answer_schema: Option<&Value>) -> Result<Self, Refusal> {
-        todo!()
+        let subject = Subject::of_spell(name)
+            .map_err(|fault| Refusal::from(codes::config_invalid("--spell", name, fault.to_string())))?;
+        let input = Schema::compile(json!({
+            "type": "object", "required": ["intent"], "additionalProperties": false,
+            "properties": {"intent": {"type": "string"}, "context": {}},
+        }));
+        let input = input.expect("a schema that is written here");
+        let output = answer_schema.map(|schema| Schema::compile_any(schema.clone())).transpose().map_err(|fault| {
+            Refusal::from(codes::config_invalid(format!("spell {name}"), "answer_schema", fault.to_string()))
+        })?;
+        Ok(Self { subject, input, output })
     }
 
     pub fn subject(&self) -> &Subject {
         &self.subject
     }
 
-    /// Returns the first violation of an input.
-    pub fn input_violation(&self, input: &Value) -> Option<Violation> {
-        self.input.violations(input).into_iter().next()
+    /// Returns the violations of an input; empty if it is valid.
+    pub fn input_violations(&self, input: &Value) -> Vec<Violation> {
+        self.input.violations(input)
     }
 
-    /// Returns the first violation of an expected output.
-    pub fn output_violation(&self, expected: &Value) -> Option<Violation> {
-        self.output.as_ref()?.violations(expected).into_iter().next()
+    /// Returns the violations of an expected output; empty if it is valid.
+    pub fn output_violations(&self, expected: &Value) -> Vec<Violation> {
+        self.output.as_ref().map(|output| output.violations(expected)).unwrap_or_default()
     }
+
+    /// Refuses an output that does not match the schema, as a verdict may give it.
+    pub fn check_expected(&self, expected: &Value) -> Result<(), Refusal> {
+        let violations = self.output_violations(expected);
+        let Some(first) = violations.first() else { return Ok(()) };
+        let rule = format!("{}: {}", first.keyword, first.expected);
+        let refused = codes::schema("the expected output", first.pointer.as_str(), rule);
+        Err(refused.data(json!({ "violations": violations })).into())
+    }
+
+    /// Returns the way in which a cell of this field of the input is read; none if the input has no such field.
+    pub(super) fn input_kind(&self, field: &str) -> Option<CellKind> {
+        property_kind(&self.input, field)
+    }
+
+    pub(super) fn output_kind(&self, field: &str) -> Option<CellKind> {
+        property_kind(self.output.as_ref()?, field)
+    }
+
+    /// Returns the way in which a cell with the whole expected output is read; none if the output has fields.
+    pub(super) fn answer_kind(&self) -> Option<CellKind> {
+        match &self.output {
+            None => Some(CellKind::Any),
+            Some(output) if output.source().get("properties").is_some() => None,
+            Some(output) => Some(CellKind::of_property(output.source(), output.source())),
+        }
+    }
+}
+
+fn property_kind(schema: &Schema, field: &str) -> Option<CellKind> {
+    let source = schema.source();
+    let property = source.get("properties").and_then(|properties| properties.get(field))?;
+    Some(CellKind::of_property(source, property))
 }
