@@ -94,4 +94,6 @@ canon::limits! {
     RESTED_BOARDS_BYTES: usize = 64 << 20, "bytes";
     /// The maximum length of a trace reference in a path.
     TRACE_REFERENCE_BYTES_MAX: usize = 256, "bytes";
+    /// The maximum length of the id of an evaluation in a path.
+    EVAL_NAME_BYTES_MAX: usize = 64, "bytes";
 }

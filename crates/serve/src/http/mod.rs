@@ -12,6 +12,7 @@ mod chat;
 mod chat_request;
 mod contracts;
 mod entities;
+mod evals;
 mod extractors;
 mod feeds;
 mod ledger;

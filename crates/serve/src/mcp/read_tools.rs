@@ -5,7 +5,7 @@ use cantrip_service::cantrip::loom::{AnyId, Loom, PageRequest, ReceiptFilter, Ru
 use cantrip_service::cantrip::reply::{AnyCode, GuardedReply, Refusal, codes, registry};
 use cantrip_service::cantrip::{Runtime, store_refusal};
 use cantrip_service::contracts::contract::{ReceiptId, ReceiptRow};
-use cantrip_service::receipt_json;
+use cantrip_service::{EvalFilter, receipt_json};
 use serde_json::{Value, json};
 
 use super::cast_tools::id;
@@ -111,6 +111,18 @@ impl McpServer {
             Ok(page_json(found.items.iter().map(shown).collect(), found.next.map(|next| next.to_string())))
         };
         Ok(self.read_reply(caller, tools::ToolName::Receipts, reading).await)
+    }
+
+    pub(super) async fn evaluations(
+        &self,
+        caller: &Caller,
+        asked: tools::Evaluations,
+    ) -> Result<GuardedReply, Refusal> {
+        if let Some(evaluation) = &asked.evaluation {
+            return Ok(caller.service.evaluation(evaluation.trim()).await);
+        }
+        let filter = EvalFilter { subject: asked.subject, compiled_id: None };
+        Ok(caller.service.evaluations(filter, page(asked.cursor.as_deref(), asked.most)?).await)
     }
 
     pub(super) async fn spend(&self, caller: &Caller, asked: tools::Spend) -> Result<Value, Refusal> {

@@ -1,4 +1,4 @@
-//! Resources that can be read by URI: threads, receipts and traces.
+//! Resources that can be read by URI: threads, receipts, traces and the reports of evaluations.
 
 use cantrip_service::cantrip::loom::{Error as LoomError, Loom, PageRequest, ReceiptFilter};
 use cantrip_service::cantrip::reply::{Refusal, codes};
@@ -14,6 +14,7 @@ use crate::limits::{MCP_LISTED_MAX, MCP_RESOURCES_MAX};
 const THREADS: &str = "cantrip://threads/";
 const RECEIPTS: &str = "cantrip://receipts/";
 const TRACES: &str = "cantrip://traces/";
+const EVALUATIONS: &str = "cantrip://evaluations/";
 const JSON: &str = "application/json";
 
 pub(super) fn templates() -> Vec<ResourceTemplate> {
@@ -29,7 +30,11 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
         .with_title("A trace")
         .with_description("The steps of a predict, redacted, by the `trace_ref` of its receipt or by the receipt's id.")
         .with_mime_type(JSON);
-    vec![thread, receipt, trace]
+    let evaluation = ResourceTemplate::new(format!("{EVALUATIONS}{{evaluation}}"), "evaluation")
+        .with_title("An evaluation")
+        .with_description("The report of an evaluation: scores, intervals, the verdict and the cost.")
+        .with_mime_type(JSON);
+    vec![thread, receipt, trace, evaluation]
 }
 
 /// Some resources, and the cursor of the next ones.
@@ -110,6 +115,8 @@ impl McpServer {
             receipt_json(&caller.service.own_receipt(&id("receipt", receipt)?).await?)?
         } else if let Some(trace) = uri.strip_prefix(TRACES) {
             caller.service.read_trace(&TraceName::parse(trace), TraceContent::Redacted).await?
+        } else if let Some(evaluation) = uri.strip_prefix(EVALUATIONS) {
+            caller.service.evaluation_report(evaluation).await?
         } else {
             return Err(codes::not_found("resource", uri).into());
         };

@@ -22,12 +22,13 @@ pub(super) enum ToolName {
     Thread,
     Turn,
     Receipts,
+    Evaluations,
     Spend,
     Codes,
 }
 
 impl ToolName {
-    pub(super) const ALL: [Self; 15] = [
+    pub(super) const ALL: [Self; 16] = [
         Self::Spells,
         Self::Cast,
         Self::Send,
@@ -41,6 +42,7 @@ impl ToolName {
         Self::Thread,
         Self::Turn,
         Self::Receipts,
+        Self::Evaluations,
         Self::Spend,
         Self::Codes,
     ];
@@ -94,6 +96,11 @@ impl ToolName {
             Self::Thread => ("thread", "A thread", "Shows a thread turn by turn: texts, calls, results and costs."),
             Self::Turn => ("turn", "A turn", "Shows one turn."),
             Self::Receipts => ("receipts", "Receipts", "Lists the receipts of predicts, or shows one."),
+            Self::Evaluations => (
+                "evaluations",
+                "Evaluations",
+                "Lists evaluations, or shows the report of one: scores, intervals, the verdict and the cost. It starts none.",
+            ),
             Self::Spend => (
                 "spend_status",
                 "Spend status",
@@ -171,6 +178,14 @@ impl ToolName {
                 json!({
                     "receipt": text("The id of one receipt, to show all of it."),
                     "signature": text("Only receipts of this signature."),
+                    "cursor": cursor, "most": most,
+                }),
+                &[],
+            ),
+            Self::Evaluations => (
+                json!({
+                    "evaluation": text("The id of one evaluation, to show its report."),
+                    "subject": text("Only evaluations of this signature, by its id, or of `spell:NAME`."),
                     "cursor": cursor, "most": most,
                 }),
                 &[],
@@ -312,6 +327,15 @@ pub(super) struct Turn {
 pub(super) struct Receipts {
     pub(super) receipt: Option<String>,
     pub(super) signature: Option<String>,
+    pub(super) cursor: Option<String>,
+    pub(super) most: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Evaluations {
+    pub(super) evaluation: Option<String>,
+    pub(super) subject: Option<String>,
     pub(super) cursor: Option<String>,
     pub(super) most: Option<usize>,
 }
