@@ -9,6 +9,16 @@ cantrip_canon::limits! {
     DIFF_SHOWN_FILE_BYTES_MAX: u64 = 1 << 20, "bytes";
     /// The minimum time between two progress lines of a call.
     PROGRESS_MS: u64 = 1_000, "ms";
+    /// The minimum time between two drawings of the progress of a job on a terminal.
+    JOB_REDRAW_MS: u64 = 100, "ms";
+    /// The time between two progress lines of a job whose standard error is not a terminal.
+    JOB_LINE_MS: u64 = 10_000, "ms";
+    /// The width of the progress bar of a job.
+    JOB_BAR_COLUMNS: u64 = 16, "columns";
+    /// The maximum number of failed examples that the report of an evaluation shows on a terminal.
+    JOB_FAILURES_SHOWN: usize = 50, "examples";
+    /// The maximum number of labels on one line of a report.
+    JOB_LABELS_SHOWN: usize = 12, "labels";
     /// The maximum delay before received text is shown on a terminal, even if a word is not yet complete.
     UNSEEN_TEXT_MS: u64 = 100, "ms";
     /// The maximum number of progress messages that wait to be drawn. Further messages are dropped.

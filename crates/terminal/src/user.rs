@@ -38,6 +38,21 @@ impl Human for TerminalUser {
     }
 }
 
+/// Asks a question at the terminal that is answered with yes or no. Any line but `y` or `yes` is a no. Returns None if
+/// there is no terminal.
+pub async fn confirm(question: &str) -> Option<bool> {
+    let mut keys = pipe::OpenOptions::new().unchecked(true).open_receiver(TERMINAL).ok()?;
+    let mut screen = OpenOptions::new().write(true).open(TERMINAL).ok()?;
+    cursor::settle();
+    screen.write_all(format!("{} [y/N] ", strip_control(question)).as_bytes()).ok()?;
+    let typed = line(&mut keys).await.ok()?;
+    Some(typed.is_some_and(|typed| is_yes(&typed)))
+}
+
+fn is_yes(typed: &str) -> bool {
+    matches!(typed.trim().to_lowercase().as_str(), "y" | "yes")
+}
+
 fn render_question(question: &Question) -> String {
     let choices = question.choices.iter().enumerate();
     let choices: String = choices.map(|(at, choice)| format!("  {}. {}\n", at + 1, strip_control(choice))).collect();
@@ -67,7 +82,15 @@ async fn line(keys: &mut Receiver) -> io::Result<Option<String>> {
 
 #[cfg(test)]
 mod tests {
-    use super::resolve_choice;
+    use super::{is_yes, resolve_choice};
+
+    #[test]
+    fn only_yes_is_yes() {
+        assert!(is_yes("y\n") && is_yes(" Yes "));
+        for typed in ["", "\n", "n", "no", "yep", "yes please"] {
+            assert!(!is_yes(typed), "{typed:?}");
+        }
+    }
 
     #[test]
     fn a_number_chooses_and_anything_else_is_the_answer() {

@@ -1,0 +1,156 @@
+//! The progress of a job: one line that is redrawn on a terminal, and a line now and then elsewhere.
+
+use std::io::{self, IsTerminal};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use cantrip_service::wording::time_left;
+
+use crate::cursor;
+use crate::limits::{JOB_BAR_COLUMNS, JOB_LINE_MS, JOB_REDRAW_MS};
+use crate::present::{DIM, cut, say, width_of_error};
+
+/// The state of a job as its line shows it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct JobState {
+    /// The number of trials that have settled.
+    pub done: u64,
+    /// The number of trials at worst.
+    pub whole: u64,
+    /// Further parts of the line: the running mean, the money.
+    pub facts: Vec<String>,
+    pub left_ms: Option<u64>,
+}
+
+/// Draws the progress of one job.
+#[derive(Debug)]
+pub struct JobProgressLine {
+    name: String,
+    is_terminal: bool,
+    shown: Mutex<ShownProgress>,
+}
+
+#[derive(Debug, Default)]
+struct ShownProgress {
+    /// The time of the last line.
+    at: Option<Instant>,
+    state: JobState,
+    /// True if the last state is on the screen.
+    is_shown: bool,
+}
+
+impl JobProgressLine {
+    pub fn new(name: impl Into<String>) -> Self {
+        Self { name: name.into(), is_terminal: io::stderr().is_terminal(), shown: Mutex::default() }
+    }
+
+    /// Shows a new state, unless the last line is too recent: a terminal is redrawn at most ten times a second, and a
+    /// file or a pipe gets a line every ten seconds.
+    pub fn show(&self, state: JobState) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        // Trials settle in any order, so two reports may arrive in the wrong one.
+        if state.done < shown.state.done {
+            return;
+        }
+        shown.state = state;
+        shown.is_shown = false;
+        let pause = Duration::from_millis(if self.is_terminal { JOB_REDRAW_MS } else { JOB_LINE_MS });
+        let now = Instant::now();
+        match shown.at {
+            Some(last) if now.duration_since(last) < pause => {}
+            // Off a terminal the first line comes after the first pause: a short job needs none.
+            None if !self.is_terminal => shown.at = Some(now),
+            Some(_) | None => {
+                shown.at = Some(now);
+                self.draw(&mut shown);
+            }
+        }
+    }
+
+    /// Shows the last state, if it is not on the screen yet, and leaves it there.
+    pub fn end(&self) {
+        let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        if shown.state.whole == 0 {
+            return;
+        }
+        if self.is_terminal {
+            let line = self.fitted(&shown.state);
+            say(&format!("{DIM}{line}{DIM:#}"));
+        } else if !shown.is_shown {
+            self.draw(&mut shown);
+        }
+    }
+
+    fn draw(&self, shown: &mut ShownProgress) {
+        let line = self.fitted(&shown.state);
+        if self.is_terminal {
+            cursor::show_status(DIM, &line, line.chars().count());
+        } else {
+            say(&line);
+        }
+        shown.is_shown = true;
+    }
+
+    /// Returns the line, cut to the width of the terminal.
+    fn fitted(&self, state: &JobState) -> String {
+        let line = progress_line(&self.name, state);
+        match width_of_error().filter(|_| self.is_terminal) {
+            Some(columns) => cut(&line, columns.saturating_sub(1)),
+            None => line,
+        }
+    }
+}
+
+/// Returns the progress of a job as one line.
+pub fn progress_line(name: &str, state: &JobState) -> String {
+    let JobState { done, whole, facts, left_ms } = state;
+    let filled = (done * JOB_BAR_COLUMNS).checked_div(*whole).unwrap_or(0).min(JOB_BAR_COLUMNS);
+    let bar: String = (0..JOB_BAR_COLUMNS).map(|column| if column < filled { '#' } else { '.' }).collect();
+    let mut line = format!("{name}  [{bar}] {done}/{whole} trials");
+    for fact in facts {
+        line.push_str("  ");
+        line.push_str(fact);
+    }
+    if let Some(left) = left_ms.filter(|_| done < whole) {
+        line.push_str("  ");
+        line.push_str(&time_left(left));
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_has_the_bar_the_count_the_facts_and_the_time_left() {
+        let state = JobState {
+            done: 412,
+            whole: 900,
+            facts: vec!["mean 0.710".to_owned(), "0.18 of 0.50 USD".to_owned()],
+            left_ms: Some(250_000),
+        };
+        assert_eq!(
+            progress_line("eval", &state),
+            "eval  [#######.........] 412/900 trials  mean 0.710  0.18 of 0.50 USD  about 4 min left"
+        );
+    }
+
+    #[test]
+    fn the_bar_is_full_at_the_whole_and_only_there() {
+        let line = |done| progress_line("eval", &JobState { done, whole: 900, ..JobState::default() });
+        assert!(line(899).contains("[###############.]"), "{}", line(899));
+        assert!(line(900).contains("[################] 900/900"), "{}", line(900));
+        assert!(progress_line("eval", &JobState::default()).contains("[................] 0/0"));
+    }
+
+    #[test]
+    fn a_state_that_arrives_late_does_not_move_the_line_back() {
+        let line = JobProgressLine::new("eval");
+        let at = |done| JobState { done, whole: 10, ..JobState::default() };
+        line.show(at(5));
+        line.show(at(3));
+        let shown = line.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(shown.state.done, 5);
+    }
+}
