@@ -1,0 +1,65 @@
+//! What every trial and every judge of a job shares: its run, its payer, and the handle that stops it.
+
+use cantrip::Cancel;
+use cantrip::canon::{Hash, JobId, RunId, Timestamp, bytes_hash};
+use cantrip::reply::Refusal;
+use cantrip::spend::AuthorizationRef;
+use cantrip_contract::Purpose;
+
+use super::ask::Trial;
+use crate::options::PredictOptions;
+use crate::trace::TraceMode;
+
+/// The surroundings of a job's trials.
+#[derive(Debug, Clone)]
+pub struct JobContext {
+    pub job_id: JobId,
+    /// The run of the job: the root of its trials' runs, of their holds and of their caps.
+    pub run: RunId,
+    pub job_hash: Hash,
+    pub owner: String,
+    /// The authorization that pays for the whole job.
+    pub authorization: Option<AuthorizationRef>,
+    pub purpose: Purpose,
+    pub opened_at: Timestamp,
+    /// Ends, parks or hands back the trials under way. It is not the handle of the job's caller.
+    pub cancel: Cancel,
+}
+
+impl JobContext {
+    /// Returns the options of every predict of the job: under its run and its cap, with the whole output cap or not at
+    /// all, stopped with the job. The caller sets artifact, model, parameters and key.
+    pub fn predict_options(&self) -> PredictOptions {
+        PredictOptions {
+            owner: self.owner.clone(),
+            authorization: self.authorization,
+            under: Some(self.run),
+            whole: true,
+            purpose: self.purpose,
+            trace: TraceMode::Off,
+            cancel: self.cancel.clone(),
+            ..PredictOptions::default()
+        }
+    }
+
+    /// Returns the idempotency key of a try of a trial.
+    pub fn key(&self, trial: &Trial, try_number: u64) -> Result<String, Refusal> {
+        trial_key(self.job_hash, trial, try_number)
+    }
+}
+
+/// Returns the idempotency key of a try of a trial: `job:` and 32 digits of the hash of job, candidate, example, epoch
+/// and try.
+pub fn trial_key(job_hash: Hash, trial: &Trial, try_number: u64) -> Result<String, Refusal> {
+    let _ = (job_hash, trial, try_number);
+    todo!()
+}
+
+/// Returns the id of the run of a spell's trial: the time at which the job was opened, and the first bits of the hash of
+/// the key. So the run of a trial that was cast before is found and resumed.
+pub fn trial_run_id(opened_at: Timestamp, key: &str) -> RunId {
+    let hash = bytes_hash(key.as_bytes());
+    let mut chance = [0; 10];
+    chance.copy_from_slice(&hash.as_bytes()[..10]);
+    RunId::from_parts(opened_at, chance)
+}

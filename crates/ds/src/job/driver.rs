@@ -1,0 +1,125 @@
+//! The driver of jobs, as its callers see it.
+
+use std::sync::Arc;
+
+use cantrip::canon::{Clock, IdSource, RunId};
+use cantrip::loom::WorkerId;
+use cantrip::spend::AuthorizationRef;
+use cantrip::{Cancel, Runtime};
+use cantrip_contract::{JobSpec, Purpose};
+use serde_json::Value;
+
+use super::ask::AskSource;
+use super::bounds::{JobContinuation, JobLimits};
+use super::close::JobCloser;
+use super::progress::JobWatcher;
+use super::reply::JobReply;
+use super::trial::{NoProposals, ProposalRunner, TrialRunner, TrialScorer};
+
+/// The parts that make a job what it is. They are built from the job's specification alone, so that any process can
+/// build them again.
+#[derive(Clone)]
+pub struct JobParts {
+    pub source: Arc<dyn AskSource>,
+    pub trials: Arc<dyn TrialRunner>,
+    pub proposals: Arc<dyn ProposalRunner>,
+    pub scorer: Arc<dyn TrialScorer>,
+    pub closer: Arc<dyn JobCloser>,
+    /// The candidate whose running mean the progress shows.
+    pub watched: Option<String>,
+}
+
+impl JobParts {
+    /// Returns the parts of a job without proposals.
+    pub fn new(
+        source: impl AskSource + 'static,
+        trials: impl TrialRunner + 'static,
+        scorer: impl TrialScorer + 'static,
+        closer: impl JobCloser + 'static,
+    ) -> Self {
+        Self {
+            source: Arc::new(source),
+            trials: Arc::new(trials),
+            proposals: Arc::new(NoProposals),
+            scorer: Arc::new(scorer),
+            closer: Arc::new(closer),
+            watched: None,
+        }
+    }
+}
+
+/// A job that is to be started.
+#[derive(Debug, Clone)]
+#[must_use = "start it"]
+pub struct JobRequest {
+    pub spec: JobSpec,
+    /// The id of a signature, or `spell:NAME`.
+    pub subject: String,
+    /// The plan as it was shown, which the first record of the job keeps.
+    pub plan: Value,
+    pub limits: JobLimits,
+    pub owner: String,
+    /// The authorization that pays for the whole job. None uses the most specific one that fits.
+    pub authorization: Option<AuthorizationRef>,
+    pub purpose: Purpose,
+    /// Parks the job, hands it back, or ends it.
+    pub cancel: Cancel,
+    /// True to follow an equal job that another process drives until it ends. False to return at once.
+    pub follow: bool,
+}
+
+/// Drives jobs on a runtime. Cheap to clone.
+#[derive(Clone)]
+pub struct JobDriver {
+    pub(super) runtime: Runtime,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) ids: Arc<IdSource>,
+    pub(super) watcher: Option<Arc<dyn JobWatcher>>,
+    pub(super) is_gone: Arc<dyn Fn(&WorkerId) -> bool + Send + Sync>,
+}
+
+impl JobDriver {
+    /// Creates a driver. The clock and the ids must be those of the runtime.
+    pub fn new(runtime: Runtime, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> Self {
+        Self { runtime, clock, ids, watcher: None, is_gone: Arc::new(|_| false) }
+    }
+
+    /// Returns this driver with a watcher of progress.
+    #[must_use]
+    pub fn with_watcher(&self, watcher: impl JobWatcher + 'static) -> Self {
+        Self { watcher: Some(Arc::new(watcher)), ..self.clone() }
+    }
+
+    /// Returns this driver with a test for dead workers. It must return true only for a process that has certainly ended;
+    /// the lease of any other has to expire.
+    #[must_use]
+    pub fn with_liveness(&self, is_gone: impl Fn(&WorkerId) -> bool + Send + Sync + 'static) -> Self {
+        Self { is_gone: Arc::new(is_gone), ..self.clone() }
+    }
+
+    /// Starts a job and drives it to its end, or until it waits. If a job with the same hash exists, that one is joined,
+    /// taken over, resumed or, if it has ended, read.
+    pub async fn start(&self, request: JobRequest, parts: JobParts) -> JobReply {
+        let _ = (request, parts);
+        todo!()
+    }
+
+    /// Resumes a job that waits, that failed, or whose process is dead. The report of a job that has ended is read.
+    pub async fn resume(&self, run: RunId, parts: JobParts, concurrency: usize, cancel: &Cancel) -> JobReply {
+        let _ = (run, parts, concurrency, cancel);
+        todo!()
+    }
+
+    /// Reopens a job that ran out of its budget or was cancelled, under new bounds.
+    pub async fn reopen(
+        &self,
+        run: RunId,
+        more: JobContinuation,
+        parts: JobParts,
+        concurrency: usize,
+        cancel: &Cancel,
+    ) -> JobReply {
+        let _ = (run, more, parts, concurrency, cancel);
+        todo!()
+    }
+}
