@@ -6,8 +6,8 @@ use cantrip::canon::{Clock, Timestamp};
 use cantrip::loom::{Actor, Contracts, PageRequest};
 use cantrip::{MachineClock, Runtime};
 use cantrip_contract::{
-    CompiledId, EvalReport, EvalStatus, OriginRow, Pointer, PointerAudit, Provenance, SignatureId, SignatureOrigin,
-    Split, built_in,
+    CompiledId, EvalStatus, OriginRow, Pointer, PointerAudit, PromotionEvidence, Provenance, SignatureId,
+    SignatureOrigin, Split, built_in,
 };
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_any, assert_envelope};
@@ -438,7 +438,7 @@ async fn what_an_evaluation_speaks_for_is_promoted_unless_the_pointer_moved_mean
         assert_any(&service.repoint(by(None), set(&artifacts[0])).await.reply, codes::CHANGED.any());
         let spoken_for = |artifact: &CompiledId| Promotion {
             artifact: Some(artifact.clone()),
-            evaluation: Some(EvalReport {
+            evaluation: Some(PromotionEvidence {
                 eval_id: "eval_1".to_owned(),
                 signature_id: classify(),
                 status: EvalStatus::Succeeded,

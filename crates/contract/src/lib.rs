@@ -1,16 +1,18 @@
 //! Contracts: the tasks that a model is given, as values with hashes.
 //!
 //! A [`Signature`] defines the input, the output and the prompt; an [`Artifact`] is a compiled form of a signature; a
-//! [`Receipt`] records one call; a [`Pointer`] says which artifact is served, and which callers get another one. This
-//! crate calls no model and stores no row. A store keeps these values, and a reader can prove that no byte of them was
+//! [`Receipt`] records one call; a [`Pointer`] says which artifact is served, and which callers get another one; a
+//! [`Dataset`] has the examples on which artifacts are compared, and an [`EvalReport`] the result. This crate calls no
+//! model and stores no row. A store keeps these values, and a reader can prove that no byte of them was
 //! changed.
 
 mod artifact;
 mod contract_cache;
-mod eval_report;
+mod improve;
 pub mod limits;
 mod pointer;
 mod promotion;
+mod promotion_evidence;
 mod receipt;
 mod row;
 mod schema;
@@ -18,12 +20,24 @@ mod signature;
 
 pub use artifact::{Artifact, ArtifactFault, CompiledId, CompiledIdFault, Strategy, StrategyFault};
 pub use contract_cache::{ContractCache, ContractFault, ContractUpsert};
-pub use eval_report::{EvalReport, EvalReportFault, EvalStatus, Split, eval_report_schema};
+pub use improve::{
+    AgreementPart, BuiltDataset, COMPILER_VERSION, CandidateId, CandidateIdFault, CastsPart, CostPart, Dataset,
+    DatasetCounts, DatasetDiff, DatasetEntry, DatasetFault, DatasetName, DatasetNameFault, DatasetRef, DatasetVersion,
+    DeltaPart, EvalId, EvalIdFault, EvalReport, EvalReportFault, EvalStatus, EvalVerdict, Example, ExampleDraft,
+    ExampleId, ExampleIdFault, ExampleSource, GroupFault, IntervalMethod, JobKind, JobModels, JobSpec, JobSpecFault,
+    JudgePart, Judgement, LabelFault, LabelPart, Labels, LatencyPart, Look, LookPart, ModelsPart, OptimiserSpec,
+    PlacedKey, PlacementFault, ReportId, ReportIdFault, ScorePart, Side, SideCounts, SkipReason, SourceKind, Split,
+    SplitCounts, SplitFault, SplitKey, SplitPolicy, SplitPolicyFault, SplitSeed, SplitShares, Subject, SubjectFault,
+    TrialKey, TrialResult, UnplacedKey, Unscored, UnscoredFault, Verdict, VerdictId, VerdictIdFault, Weight,
+    WeightFault, check_group, dataset_hash, dataset_schema, eval_report_schema, is_spent, look_number, micro_number,
+    micro_of, near_form, near_hash, place, results_hash,
+};
 pub use pointer::{
     Action, Bucket, Canary, CanaryScope, ChangeAuthor, Pointer, PointerAudit, PointerFault, PointerOperation,
     PointerUpdate, RolloutSide, Variant, bucket,
 };
 pub use promotion::{PromotionCriteria, PromotionGrounds, PromotionRule, UnmetCriterion};
+pub use promotion_evidence::{PromotionEvidence, PromotionEvidenceFault, promotion_evidence_schema};
 pub use receipt::{
     BudgetPart, ChainFault, Kind, ModelPart, PolicyPart, Purpose, Receipt, ReceiptId, ReceiptIdFault, Status,
     TimingPart, receipt_hash, receipt_schema, verify_chain,

@@ -41,4 +41,28 @@ cantrip_canon::limits! {
     PROMOTE_MARGIN_MICRO: u32 = 20_000, "millionths";
     /// The maximum cost of a call of a promoted artifact, as a percentage of the current cost.
     PROMOTE_COST_PERCENT_MAX: u64 = 125, "percent";
+    /// The maximum number of examples of a dataset.
+    DATASET_EXAMPLES_MAX: usize = 100_000, "examples";
+    /// The maximum length of the name of a dataset.
+    DATASET_NAME_BYTES_MAX: usize = 64, "bytes";
+    /// The maximum size of an example: its input and its expected output as canonical JSON.
+    EXAMPLE_BYTES_MAX: usize = 1 << 20, "bytes";
+    /// The maximum length of the id of an example.
+    EXAMPLE_ID_BYTES_MAX: usize = 128, "bytes";
+    /// The maximum length of the name of a group of examples.
+    GROUP_BYTES_MAX: usize = 256, "bytes";
+    /// The maximum number of labels of an example or a verdict.
+    LABELS_MAX: usize = 16, "labels";
+    /// The maximum length of a label.
+    LABEL_BYTES_MAX: usize = 64, "bytes";
+    /// The maximum weight of an example, in millionths.
+    WEIGHT_MICRO_MAX: u64 = 1_000_000_000, "millionths";
+    /// The maximum length of the seed of a split.
+    SPLIT_SEED_BYTES_MAX: usize = 256, "bytes";
+    /// The minimum number of examples of a holdout or test split. Fewer need `--allow-small`.
+    SPLIT_EXAMPLES_MIN: u64 = 5, "examples";
+    /// The maximum number of epochs of a job: how often each trial is repeated.
+    EPOCHS_MAX: u64 = 20, "epochs";
+    /// The maximum number of looks at a test split. The level of a later look cannot be reached.
+    LOOKS_MAX: u64 = 20, "looks";
 }

@@ -16,7 +16,7 @@ use crate::limits::{
     PROMOTE_AGE_DAYS_MAX, PROMOTE_AHEAD_MINUTES_MAX, PROMOTE_COST_PERCENT_MAX, PROMOTE_EXAMPLES_MIN,
     PROMOTE_MARGIN_MICRO,
 };
-use crate::{CompiledId, EvalReport, EvalStatus, Pointer, SignatureId, Split};
+use crate::{CompiledId, EvalStatus, Pointer, PromotionEvidence, SignatureId, Split};
 
 /// The required improvement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,13 +52,13 @@ impl PromotionRule {
 #[derive(Debug, Clone, PartialEq)]
 pub enum PromotionGrounds {
     /// This evaluation met these criteria.
-    Evaluated { evaluation: EvalReport, bar: PromotionCriteria },
+    Evaluated { evaluation: PromotionEvidence, bar: PromotionCriteria },
     /// The check was skipped. An evaluation may be given anyway, whatever its result.
-    Forced { evaluation: Option<EvalReport> },
+    Forced { evaluation: Option<PromotionEvidence> },
 }
 
 impl PromotionGrounds {
-    pub fn evaluation(&self) -> Option<&EvalReport> {
+    pub fn evaluation(&self) -> Option<&PromotionEvidence> {
         match self {
             Self::Evaluated { evaluation, .. } => Some(evaluation),
             Self::Forced { evaluation } => evaluation.as_ref(),
@@ -74,8 +74,9 @@ impl PromotionGrounds {
 
     /// The value that the audit stores: the report as it was read, its hash, and the criteria that it met.
     pub fn audit_value(&self) -> Value {
-        let report =
-            |evaluation: &EvalReport| json!({"evaluation": evaluation.content(), "evaluation_hash": evaluation.hash()});
+        let report = |evaluation: &PromotionEvidence| {
+            json!({"evaluation": evaluation.content(), "evaluation_hash": evaluation.hash()})
+        };
         match self {
             Self::Evaluated { evaluation, bar } => {
                 let mut kept = report(evaluation);
@@ -143,7 +144,7 @@ impl PromotionCriteria {
         &self,
         artifact: &CompiledId,
         pointer: &Pointer,
-        evaluation: Option<&EvalReport>,
+        evaluation: Option<&PromotionEvidence>,
         now: Timestamp,
     ) -> Vec<UnmetCriterion> {
         let Some(found) = evaluation else { return vec![UnmetCriterion::Absent] };
@@ -181,7 +182,7 @@ impl PromotionCriteria {
         self,
         artifact: &CompiledId,
         pointer: &Pointer,
-        evaluation: Option<EvalReport>,
+        evaluation: Option<PromotionEvidence>,
         now: Timestamp,
     ) -> Result<PromotionGrounds, Vec<UnmetCriterion>> {
         let unmet = self.unmet(artifact, pointer, evaluation.as_ref(), now);

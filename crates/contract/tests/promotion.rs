@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use cantrip_canon::Timestamp;
 use cantrip_contract::{
-    CompiledId, EvalReport, EvalReportFault, EvalStatus, Pointer, PromotionCriteria, PromotionRule, Schema, Split,
-    UnmetCriterion, eval_report_schema,
+    CompiledId, EvalStatus, Pointer, PromotionCriteria, PromotionEvidence, PromotionEvidenceFault, PromotionRule,
+    Schema, Split, UnmetCriterion, promotion_evidence_schema,
 };
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_code, guarded};
@@ -36,8 +36,8 @@ fn pointer() -> Pointer {
 }
 
 /// An evaluation of `b` against `a` that is just good enough.
-fn evaluation() -> EvalReport {
-    EvalReport {
+fn evaluation() -> PromotionEvidence {
+    PromotionEvidence {
         eval_id: "eval_1".to_owned(),
         signature_id: pointer().signature_id,
         status: EvalStatus::Succeeded,
@@ -53,7 +53,7 @@ fn evaluation() -> EvalReport {
 }
 
 /// The unmet criteria for `b` on the last day on which the evaluation counts.
-fn unmet(bar: PromotionCriteria, evaluation: Option<&EvalReport>) -> Vec<&'static str> {
+fn unmet(bar: PromotionCriteria, evaluation: Option<&PromotionEvidence>) -> Vec<&'static str> {
     bar.unmet(&artifact('b'), &pointer(), evaluation, at(40)).iter().map(UnmetCriterion::name).collect()
 }
 
@@ -61,31 +61,31 @@ fn unmet(bar: PromotionCriteria, evaluation: Option<&EvalReport>) -> Vec<&'stati
 fn what_is_just_good_enough_passes() {
     assert_eq!(unmet(PromotionCriteria::default(), Some(&evaluation())), [""; 0]);
     // The report's clock is slightly ahead of ours.
-    let ahead = EvalReport { created_at: at(40).after(Duration::from_secs(5 * 60)), ..evaluation() };
+    let ahead = PromotionEvidence { created_at: at(40).after(Duration::from_secs(5 * 60)), ..evaluation() };
     assert_eq!(unmet(PromotionCriteria::default(), Some(&ahead)), [""; 0]);
 }
 
 #[test]
 fn each_thing_that_is_missing_is_told_by_its_name() {
     let other = || "@cantrip/eval/Judge.v1".parse().unwrap();
-    let cases: Vec<(&str, EvalReport)> = vec![
-        ("other_signature", EvalReport { signature_id: other(), ..evaluation() }),
-        ("not_succeeded", EvalReport { status: EvalStatus::Incomplete, ..evaluation() }),
-        ("not_succeeded", EvalReport { status: EvalStatus::BudgetExhausted, ..evaluation() }),
-        ("not_on_test", EvalReport { split: Split::Train, ..evaluation() }),
-        ("not_on_test", EvalReport { split: Split::Holdout, ..evaluation() }),
-        ("other_artifact", EvalReport { compiled_id: artifact('c'), ..evaluation() }),
-        ("other_baseline", EvalReport { baseline_id: Some(artifact('c')), ..evaluation() }),
-        ("other_baseline", EvalReport { baseline_id: None, ..evaluation() }),
-        ("too_few_examples", EvalReport { scored: 29, ..evaluation() }),
-        ("too_old", EvalReport { created_at: at(9), ..evaluation() }),
+    let cases: Vec<(&str, PromotionEvidence)> = vec![
+        ("other_signature", PromotionEvidence { signature_id: other(), ..evaluation() }),
+        ("not_succeeded", PromotionEvidence { status: EvalStatus::Incomplete, ..evaluation() }),
+        ("not_succeeded", PromotionEvidence { status: EvalStatus::BudgetExhausted, ..evaluation() }),
+        ("not_on_test", PromotionEvidence { split: Split::Train, ..evaluation() }),
+        ("not_on_test", PromotionEvidence { split: Split::Holdout, ..evaluation() }),
+        ("other_artifact", PromotionEvidence { compiled_id: artifact('c'), ..evaluation() }),
+        ("other_baseline", PromotionEvidence { baseline_id: Some(artifact('c')), ..evaluation() }),
+        ("other_baseline", PromotionEvidence { baseline_id: None, ..evaluation() }),
+        ("too_few_examples", PromotionEvidence { scored: 29, ..evaluation() }),
+        ("too_old", PromotionEvidence { created_at: at(9), ..evaluation() }),
         (
             "in_the_future",
-            EvalReport { created_at: at(40).after(Duration::from_millis(5 * 60_000 + 1)), ..evaluation() },
+            PromotionEvidence { created_at: at(40).after(Duration::from_millis(5 * 60_000 + 1)), ..evaluation() },
         ),
-        ("not_better", EvalReport { delta_low_micro: Some(0), ..evaluation() }),
-        ("not_better", EvalReport { delta_low_micro: None, ..evaluation() }),
-        ("too_dear", EvalReport { cost_per_call_micro: 126, ..evaluation() }),
+        ("not_better", PromotionEvidence { delta_low_micro: Some(0), ..evaluation() }),
+        ("not_better", PromotionEvidence { delta_low_micro: None, ..evaluation() }),
+        ("too_dear", PromotionEvidence { cost_per_call_micro: 126, ..evaluation() }),
     ];
     for (name, evaluation) in cases {
         assert_eq!(unmet(PromotionCriteria::default(), Some(&evaluation)), [name], "{evaluation:?}");
@@ -96,23 +96,28 @@ fn each_thing_that_is_missing_is_told_by_its_name() {
 #[test]
 fn not_worse_is_a_margin_and_a_price_may_be_agreed_on() {
     let not_worse = PromotionCriteria { rule: PromotionRule::NOT_WORSE, ..PromotionCriteria::default() };
-    let by = |low: i64| EvalReport { delta_low_micro: Some(low), ..evaluation() };
+    let by = |low: i64| PromotionEvidence { delta_low_micro: Some(low), ..evaluation() };
     assert_eq!(unmet(not_worse, Some(&by(-20_000))), [""; 0]);
     assert_eq!(unmet(not_worse, Some(&by(-20_001))), ["worse"]);
-    let dear = EvalReport { cost_per_call_micro: 200, ..evaluation() };
+    let dear = PromotionEvidence { cost_per_call_micro: 200, ..evaluation() };
     assert_eq!(
         unmet(PromotionCriteria { cost_percent_max: 200, ..PromotionCriteria::default() }, Some(&dear)),
         [""; 0]
     );
     // If calls are free now, they must be free after the promotion.
-    let free = EvalReport { cost_per_call_micro: 1, baseline_cost_per_call_micro: 0, ..evaluation() };
+    let free = PromotionEvidence { cost_per_call_micro: 1, baseline_cost_per_call_micro: 0, ..evaluation() };
     assert_eq!(unmet(PromotionCriteria::default(), Some(&free)), ["too_dear"]);
 }
 
 #[test]
 fn all_that_is_missing_is_told_at_once() {
-    let bad =
-        EvalReport { split: Split::Train, scored: 3, created_at: at(0), delta_low_micro: Some(-5), ..evaluation() };
+    let bad = PromotionEvidence {
+        split: Split::Train,
+        scored: 3,
+        created_at: at(0),
+        delta_low_micro: Some(-5),
+        ..evaluation()
+    };
     let missing = PromotionCriteria::default().unmet(&artifact('b'), &pointer(), Some(&bad), at(40));
     let reply = guarded(|rb| rb.refuse(PromotionCriteria::refusal(&artifact('b'), &missing))).reply;
     assert_code(&reply, codes::PROMOTE_GATE);
@@ -121,19 +126,19 @@ fn all_that_is_missing_is_told_at_once() {
 
 /// The path at which a report is refused.
 fn refused_at(written: &Value) -> String {
-    match EvalReport::from_value(written) {
-        Err(EvalReportFault::Field { path, .. }) => path,
+    match PromotionEvidence::from_value(written) {
+        Err(PromotionEvidenceFault::Field { path, .. }) => path,
         other => panic!("{other:?} of {written}"),
     }
 }
 
 #[test]
 fn a_report_reads_back_as_it_was_written_and_its_schema_knows_it() {
-    let schema = Schema::compile(eval_report_schema()).unwrap();
-    let bare = EvalReport { baseline_id: None, delta_low_micro: None, ..evaluation() };
+    let schema = Schema::compile(promotion_evidence_schema()).unwrap();
+    let bare = PromotionEvidence { baseline_id: None, delta_low_micro: None, ..evaluation() };
     for evaluation in [evaluation(), bare] {
         let written = evaluation.content();
-        assert_eq!(EvalReport::parse(&written.to_string()).unwrap(), evaluation);
+        assert_eq!(PromotionEvidence::parse(&written.to_string()).unwrap(), evaluation);
         assert_eq!(schema.violations(&written), []);
     }
     assert_eq!(
@@ -144,7 +149,7 @@ fn a_report_reads_back_as_it_was_written_and_its_schema_knows_it() {
 
 #[test]
 fn a_report_that_is_wrong_anywhere_is_refused_there_by_the_reader_and_by_the_schema() {
-    let schema = Schema::compile(eval_report_schema()).unwrap();
+    let schema = Schema::compile(promotion_evidence_schema()).unwrap();
     let whole = evaluation().content();
     // Every field is required, and no field may have another type.
     for key in whole.as_object().unwrap().keys() {
@@ -187,9 +192,9 @@ fn a_report_that_is_wrong_anywhere_is_refused_there_by_the_reader_and_by_the_sch
     // A duplicate key is ambiguous, and half a report is not a report.
     let twice = whole.to_string().replacen('{', r#"{"scored": 99,"#, 1);
     for text in [&twice, &whole.to_string()[..100]] {
-        let fault = EvalReport::parse(text).unwrap_err();
-        assert!(matches!(fault, EvalReportFault::Json(_)), "{fault:?}");
+        let fault = PromotionEvidence::parse(text).unwrap_err();
+        assert!(matches!(fault, PromotionEvidenceFault::Json(_)), "{fault:?}");
     }
     let padded = format!("{whole}{}", " ".repeat(64 << 10));
-    assert!(matches!(EvalReport::parse(&padded), Err(EvalReportFault::Large(_))));
+    assert!(matches!(PromotionEvidence::parse(&padded), Err(PromotionEvidenceFault::Large(_))));
 }

@@ -9,8 +9,8 @@ use cantrip::loom::{Actor, Contracts, PageRequest};
 use cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip::store_refusal;
 use cantrip_ds::contract::{
-    Canary, CanaryScope, ChangeAuthor, CompiledId, ContractRow, EvalReport, Pointer, PointerChange, PointerFault,
-    PointerOperation, PromotionCriteria, PromotionGrounds, RolloutSide, SignatureId, Variant,
+    Canary, CanaryScope, ChangeAuthor, CompiledId, ContractRow, Pointer, PointerChange, PointerFault, PointerOperation,
+    PromotionCriteria, PromotionEvidence, PromotionGrounds, RolloutSide, SignatureId, Variant,
 };
 use serde_json::{Value, json};
 
@@ -49,7 +49,7 @@ pub enum RolloutAction {
 pub struct Promotion {
     /// The artifact; the canary unless it is given.
     pub artifact: Option<CompiledId>,
-    pub evaluation: Option<EvalReport>,
+    pub evaluation: Option<PromotionEvidence>,
     pub bar: PromotionCriteria,
     /// True to skip the check; that needs a reason.
     pub forced: bool,

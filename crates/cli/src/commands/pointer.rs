@@ -8,7 +8,8 @@ use cantrip::loom::{AnyLoom, Contracts, PageRequest};
 use cantrip::store_refusal;
 use cantrip_ds::contract::limits::{EVALUATION_BYTES_MAX, PROMOTE_COST_PERCENT_MAX};
 use cantrip_ds::contract::{
-    Canary, CanaryScope, CompiledId, EvalReport, Pointer, PointerAudit, PromotionCriteria, PromotionRule, SignatureId,
+    Canary, CanaryScope, CompiledId, Pointer, PointerAudit, PromotionCriteria, PromotionEvidence, PromotionRule,
+    SignatureId,
 };
 use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_service::{PointerRequest, PreviewCallers, Promotion, RolloutAction, RolloutPreview, Service};
@@ -319,9 +320,9 @@ impl PointerAction {
 }
 
 /// Reads an evaluation report from a file.
-fn read_evaluation(path: &Path) -> Result<EvalReport, Refusal> {
+fn read_evaluation(path: &Path) -> Result<PromotionEvidence, Refusal> {
     let text = input_files::bounded_text(path, EVALUATION_BYTES_MAX)?;
-    EvalReport::parse(&text).map_err(|fault| fault.refusal("the report", ""))
+    PromotionEvidence::parse(&text).map_err(|fault| fault.refusal("the report", ""))
 }
 
 /// Returns the artifact of the current canary.

@@ -39,7 +39,7 @@ impl Schema {
             Shape::Spell => spell::schema(),
             Shape::Config => config_keys::schema(),
             Shape::Receipt => cantrip_ds::contract::receipt_schema(),
-            Shape::Evaluation => cantrip_ds::contract::eval_report_schema(),
+            Shape::Evaluation => cantrip_ds::contract::promotion_evidence_schema(),
             Shape::Openapi => cantrip_serve::http::openapi(),
         }
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 use cantrip_service::cantrip::loom::ReceiptFilter;
 use cantrip_service::cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip_service::contracts::contract::{
-    Canary, CompiledId, EvalReport, NoFiles, PromotionCriteria, PromotionRule, ReceiptId, Signature, SignatureId,
-    SignatureOrigin, eval_report_schema,
+    Canary, CompiledId, NoFiles, PromotionCriteria, PromotionEvidence, PromotionRule, ReceiptId, Signature, SignatureId,
+    SignatureOrigin, promotion_evidence_schema,
 };
 use cantrip_service::contracts::{PredictOptions, PredictReply};
 use cantrip_service::{ArtifactUpload, PointerRequest, Promotion, RolloutAction, TraceContent, TraceName};
@@ -349,7 +349,7 @@ struct Moving {
 }
 
 fn report(_: &mut SchemaGenerator) -> Schema {
-    let mut either = eval_report_schema();
+    let mut either = promotion_evidence_schema();
     either["type"] = json!(["object", "null"]);
     Schema::try_from(either).expect("it is an object")
 }
@@ -377,7 +377,7 @@ async fn apply_change(caller: &Caller, signature: SignatureId, moving: Moving) -
         Way::Clear => RolloutAction::Clear,
         Way::Rollback => RolloutAction::Rollback { to: None },
         Way::Promote => {
-            let evaluation = evaluation.as_ref().map(EvalReport::from_value).transpose();
+            let evaluation = evaluation.as_ref().map(PromotionEvidence::from_value).transpose();
             let evaluation = evaluation.map_err(|fault| fault.refusal("the body", "/evaluation"))?;
             let rule = if not_worse { PromotionRule::NOT_WORSE } else { PromotionRule::Better };
             let cost_percent_max = cost_percent.unwrap_or(PromotionCriteria::default().cost_percent_max);

@@ -9,46 +9,14 @@ use cantrip_canon::json::{self, ReadFault};
 use cantrip_canon::{Hash, Timestamp, stable_hash};
 use cantrip_reply::{Refusal, codes};
 use serde::de::DeserializeOwned;
-use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::limits::{EVAL_ID_BYTES_MAX, EVALUATION_BYTES_MAX, SCORE_MICRO_MAX};
-use crate::{CompiledId, SignatureId};
-
-/// The set of examples that was used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Split {
-    Train,
-    Holdout,
-    Test,
-}
-
-impl Split {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Train => "train",
-            Self::Holdout => "holdout",
-            Self::Test => "test",
-        }
-    }
-}
-
-/// The way in which an evaluation ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum EvalStatus {
-    Succeeded,
-    /// Too many examples could not be scored.
-    Incomplete,
-    BudgetExhausted,
-    Cancelled,
-    Failed,
-}
+use crate::{CompiledId, EvalStatus, SignatureId, Split};
 
 /// The findings of an evaluation of an artifact. Scores and costs are micro-units.
 #[derive(Debug, Clone, PartialEq)]
-pub struct EvalReport {
+pub struct PromotionEvidence {
     pub eval_id: String,
     pub signature_id: SignatureId,
     pub status: EvalStatus,
@@ -83,7 +51,7 @@ const KEYS: [&str; 13] = [
 
 /// The reason why a text or a value is not a report.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum EvalReportFault {
+pub enum PromotionEvidenceFault {
     #[error("it has {0} bytes, and a report has at most {EVALUATION_BYTES_MAX}")]
     Large(usize),
     #[error("{0}")]
@@ -93,7 +61,7 @@ pub enum EvalReportFault {
     Field { path: String, rule: String },
 }
 
-impl EvalReportFault {
+impl PromotionEvidenceFault {
     /// The reply about `subject`, which contains the report at `under`, a JSON Pointer.
     pub fn refusal(self, subject: &str, under: &str) -> Refusal {
         match self {
@@ -110,30 +78,31 @@ impl EvalReportFault {
     }
 }
 
-fn fault(key: &str, rule: impl Into<String>) -> EvalReportFault {
+fn fault(key: &str, rule: impl Into<String>) -> PromotionEvidenceFault {
     // RFC 6901: an external key may contain a slash.
     let step = key.replace('~', "~0").replace('/', "~1");
-    EvalReportFault::Field { path: format!("/{step}"), rule: rule.into() }
+    PromotionEvidenceFault::Field { path: format!("/{step}"), rule: rule.into() }
 }
 
-fn field<T: DeserializeOwned>(written: &Map<String, Value>, key: &str) -> Result<T, EvalReportFault> {
+fn field<T: DeserializeOwned>(written: &Map<String, Value>, key: &str) -> Result<T, PromotionEvidenceFault> {
     let value = written.get(key).ok_or_else(|| fault(key, "it is missing"))?;
     serde_json::from_value(value.clone()).map_err(|wrong| fault(key, wrong.to_string()))
 }
 
-impl EvalReport {
+impl PromotionEvidence {
     /// Parses a report: unambiguous JSON within the size limit.
-    pub fn parse(text: &str) -> Result<Self, EvalReportFault> {
+    pub fn parse(text: &str) -> Result<Self, PromotionEvidenceFault> {
         if text.len() > EVALUATION_BYTES_MAX {
-            return Err(EvalReportFault::Large(text.len()));
+            return Err(PromotionEvidenceFault::Large(text.len()));
         }
         Self::from_value(&json::read(text)?)
     }
 
     /// Reads a report from a value.
-    pub fn from_value(written: &Value) -> Result<Self, EvalReportFault> {
+    pub fn from_value(written: &Value) -> Result<Self, PromotionEvidenceFault> {
         let Value::Object(written) = written else {
-            return Err(EvalReportFault::Field { path: String::new(), rule: "a report is an object".to_owned() });
+            let rule = "a report is an object".to_owned();
+            return Err(PromotionEvidenceFault::Field { path: String::new(), rule });
         };
         if let Some(strange) = written.keys().find(|key| !KEYS.contains(&key.as_str())) {
             let shown: String = strange.chars().take(80).collect();
@@ -199,7 +168,7 @@ impl EvalReport {
 }
 
 /// The JSON Schema of a report.
-pub fn eval_report_schema() -> Value {
+pub fn promotion_evidence_schema() -> Value {
     let artifact = "^art_[0-9a-f]{32}$";
     let described = |schema: Value, text: &str| {
         let mut schema = schema;
