@@ -17,26 +17,33 @@ mod receipt;
 mod row;
 mod schema;
 mod signature;
+mod trace_row;
 
 pub use artifact::{Artifact, ArtifactFault, CompiledId, CompiledIdFault, Strategy, StrategyFault};
 pub use contract_cache::{ContractCache, ContractFault, ContractUpsert};
 pub use improve::{
-    AgreementPart, BuiltDataset, COMPILER_VERSION, CandidateId, CandidateIdFault, CastsPart, CostPart, Dataset,
-    DatasetCounts, DatasetDiff, DatasetEntry, DatasetFault, DatasetName, DatasetNameFault, DatasetRef, DatasetVersion,
-    DeltaPart, EvalId, EvalIdFault, EvalReport, EvalReportFault, EvalStatus, EvalVerdict, Example, ExampleDraft,
-    ExampleId, ExampleIdFault, ExampleSource, GroupFault, IntervalMethod, JobKind, JobModels, JobSpec, JobSpecFault,
-    JudgePart, Judgement, LabelFault, LabelPart, Labels, LatencyPart, Look, LookPart, ModelsPart, OptimiserSpec,
-    PlacedKey, PlacementFault, ReportId, ReportIdFault, ScorePart, Side, SideCounts, SkipReason, SourceKind, Split,
-    SplitCounts, SplitFault, SplitKey, SplitPolicy, SplitPolicyFault, SplitSeed, SplitShares, Subject, SubjectFault,
-    TrialKey, TrialResult, UnplacedKey, Unscored, UnscoredFault, Verdict, VerdictId, VerdictIdFault, Weight,
-    WeightFault, check_group, dataset_hash, dataset_schema, eval_report_schema, is_spent, look_number, micro_number,
-    micro_of, near_form, near_hash, place, results_hash,
+    AgreementPart, BuiltDataset, COMPILER_VERSION, CandidateId, CandidateIdFault, CandidateRow, CastsPart, CompileFacts,
+    CompileReportDraft, CompileReportRow, CostPart, Dataset, DatasetCounts, DatasetDiff, DatasetDraft, DatasetEntry,
+    DatasetExampleRow, DatasetFault, DatasetName, DatasetNameFault, DatasetRef, DatasetRow, DatasetVersionRow,
+    DeltaPart, EvalFacts, EvalId, EvalIdFault, EvalReport, EvalReportDraft, EvalReportFault, EvalReportRow, EvalStatus,
+    EvalVerdict, Example, ExampleDraft, ExampleId, ExampleIdFault, ExampleResultRow, ExampleSource, GroupFault,
+    GuardAction, GuardRow, ImproveCache, ImproveDependency, ImproveFault, ImproveRow, ImproveUpsert, IntervalMethod,
+    JobBounds, JobKind, JobModels, JobRow, JobSpec, JobSpecFault, JobStatus, JobUpdate, JudgeCheckRow, JudgePart,
+    LabelFault, LabelPart, Labels, LatencyPart, LookPart, LookQuery, LookRow, LookStanding, MetricRow, ModelsPart,
+    OptimiserSpec, PlacedKey, PlacementFault, ReportDraft, ReportId, ReportIdFault, ReportedCost, ReportedLook,
+    ReportedMean, ScorePart, Side, SideCounts, SkipReason, SourceKind, Split, SplitCounts, SplitFault, SplitKey,
+    SplitPolicy, SplitPolicyFault, SplitSeed, SplitShares, Subject, SubjectFault, TrialKey, TrialRef, TrialResult,
+    UnplacedKey, Unscored, UnscoredFault, Verdict, VerdictId, VerdictIdFault, VerdictRow, VerdictWord, Weight,
+    WeightFault, check_group, dataset_hash, dataset_schema, eval_report_schema, is_look_at, micro_number, micro_of,
+    near_form, near_hash, place, results_hash,
 };
 pub use pointer::{
     Action, Bucket, Canary, CanaryScope, ChangeAuthor, Pointer, PointerAudit, PointerFault, PointerOperation,
     PointerUpdate, RolloutSide, Variant, bucket,
 };
-pub use promotion::{PromotionCriteria, PromotionGrounds, PromotionRule, UnmetCriterion};
+pub use promotion::{
+    EvidenceSource, PromotionCriteria, PromotionGrounds, PromotionRule, SourcedEvidence, StoredEvidence, UnmetCriterion,
+};
 pub use promotion_evidence::{PromotionEvidence, PromotionEvidenceFault, promotion_evidence_schema};
 pub use receipt::{
     BudgetPart, ChainFault, Kind, ModelPart, PolicyPart, Purpose, Receipt, ReceiptId, ReceiptIdFault, Status,
@@ -45,10 +52,10 @@ pub use receipt::{
 pub use row::{
     AlteredRow, ArtifactRow, ContractDependency, ContractRow, OriginRow, PointerChange, PolicyRuling, PredictEnd,
     PredictKey, PredictRow, Provenance, ReceiptDraft, ReceiptRow, ReservationSums, SignatureOrigin, SignatureRow,
-    TraceMove, TraceRow, TraceState, TraceStorage,
 };
 pub use schema::{Schema, SchemaFault, Violation};
 pub use signature::{
     BUILT_IN, Demo, Files, Hashes, Medium, NoFiles, Params, Program, Prompt, Rendered, Signature, SignatureBuilder,
     SignatureFault, SignatureId, SignatureIdFault, built_in, catalog_version, catalog_version_of,
 };
+pub use trace_row::{TraceMove, TraceRow, TraceState, TraceStorage};

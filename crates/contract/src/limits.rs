@@ -41,6 +41,10 @@ cantrip_canon::limits! {
     PROMOTE_MARGIN_MICRO: u32 = 20_000, "millionths";
     /// The maximum cost of a call of a promoted artifact, as a percentage of the current cost.
     PROMOTE_COST_PERCENT_MAX: u64 = 125, "percent";
+    /// The minimum number of human verdicts that a judge is compared with.
+    JUDGE_VERDICTS_MIN: u64 = 30, "verdicts";
+    /// The minimum of the lower bound of a judge's agreement with people, before it can promote an artifact.
+    JUDGE_AGREEMENT_LOW_MICRO: u64 = 700_000, "millionths";
     /// The maximum number of examples of a dataset.
     DATASET_EXAMPLES_MAX: usize = 100_000, "examples";
     /// The maximum length of the name of a dataset.
@@ -63,6 +67,4 @@ cantrip_canon::limits! {
     SPLIT_EXAMPLES_MIN: u64 = 5, "examples";
     /// The maximum number of epochs of a job: how often each trial is repeated.
     EPOCHS_MAX: u64 = 20, "epochs";
-    /// The maximum number of looks at a test split. The level of a later look cannot be reached.
-    LOOKS_MAX: u64 = 20, "looks";
 }

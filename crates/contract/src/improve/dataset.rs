@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
-use cantrip_canon::{Hash, Timestamp};
+use cantrip_canon::Hash;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -164,7 +164,20 @@ pub struct DatasetDiff {
 impl DatasetDiff {
     /// Compares the entries of two datasets, in any order.
     pub fn between(before: &[DatasetEntry], after: &[DatasetEntry]) -> Self {
-        todo!()
+        let parts = |entries: &[DatasetEntry]| -> BTreeMap<ExampleId, (Hash, Split)> {
+            entries.iter().map(|entry| (entry.id.clone(), (entry.content_hash, entry.split))).collect()
+        };
+        let (before, after) = (parts(before), parts(after));
+        let mut diff = Self::default();
+        for (id, content) in &after {
+            match before.get(id) {
+                None => diff.added.push(id.clone()),
+                Some(former) if former != content => diff.changed.push(id.clone()),
+                Some(_) => {}
+            }
+        }
+        diff.removed = before.into_keys().filter(|id| !after.contains_key(id)).collect();
+        diff
     }
 }
 
@@ -247,35 +260,6 @@ impl fmt::Display for DatasetRef {
             Self::Version(name, version) => write!(f, "{name}@{version}"),
             Self::HashPrefix(digits) => write!(f, "sha256:{digits}"),
         }
-    }
-}
-
-/// A version of a name.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DatasetVersion {
-    pub name: DatasetName,
-    /// From 1, without gaps.
-    pub version: u64,
-    pub dataset_hash: Hash,
-    /// The dataset of the version before.
-    pub parent_hash: Option<Hash>,
-    pub note: Option<String>,
-    pub at: Timestamp,
-    pub by: String,
-}
-
-impl DatasetVersion {
-    /// The version that follows `newest`, or none if the content is the same.
-    pub fn next(
-        name: DatasetName,
-        newest: Option<&DatasetVersion>,
-        dataset_hash: Hash,
-        note: Option<String>,
-        by: impl Into<String>,
-        at: Timestamp,
-    ) -> Option<Self> {
-        todo!()
     }
 }
 

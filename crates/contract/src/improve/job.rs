@@ -11,27 +11,10 @@ use serde_json::{Value, json};
 
 use super::ids::hash;
 use crate::limits::EPOCHS_MAX;
-use crate::{CandidateId, EvalId, ExampleId, Hashes, ReportId, Split, Subject};
+use crate::{CandidateId, EvalId, ExampleId, Hashes, JobKind, ReportId, Split, Subject};
 
 /// The version of the rules by which jobs decide.
 pub const COMPILER_VERSION: &str = "improve.v1";
-
-/// The kind of a job.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JobKind {
-    Eval,
-    Compile,
-}
-
-impl JobKind {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Eval => "eval",
-            Self::Compile => "compile",
-        }
-    }
-}
 
 /// The models of a job, by their names.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,13 +1,15 @@
-//! Datasets, jobs and evaluations as values: what is hashed, and which rules are pure.
+//! Datasets, jobs and evaluations as values: what is hashed, which rules are pure, and which rows are stored.
 
 mod counts;
 mod dataset;
 mod example;
 mod ids;
 mod job;
-mod look;
 mod report;
+mod report_row;
 mod results;
+mod row;
+mod row_cache;
 mod schema;
 mod split;
 mod verdict;
@@ -15,7 +17,7 @@ mod verdict;
 pub use counts::{DatasetCounts, SkipReason, SplitCounts};
 pub use dataset::{
     BuiltDataset, Dataset, DatasetDiff, DatasetEntry, DatasetFault, DatasetName, DatasetNameFault, DatasetRef,
-    DatasetVersion, dataset_hash,
+    dataset_hash,
 };
 pub use example::{
     Example, ExampleDraft, ExampleSource, GroupFault, LabelFault, Labels, SourceKind, Weight, WeightFault, check_group,
@@ -25,16 +27,34 @@ pub use ids::{
     CandidateId, CandidateIdFault, EvalId, EvalIdFault, ExampleId, ExampleIdFault, ReportId, ReportIdFault, Subject,
     SubjectFault, VerdictId, VerdictIdFault,
 };
-pub use job::{COMPILER_VERSION, JobKind, JobModels, JobSpec, JobSpecFault, OptimiserSpec, TrialKey};
-pub use look::{Look, is_spent, look_number};
+pub use job::{COMPILER_VERSION, JobModels, JobSpec, JobSpecFault, OptimiserSpec, TrialKey};
 pub use report::{
     AgreementPart, CastsPart, CostPart, DeltaPart, EvalReport, EvalReportFault, EvalStatus, EvalVerdict,
     IntervalMethod, JudgePart, LabelPart, LatencyPart, LookPart, ModelsPart, ScorePart, SideCounts,
 };
+pub use report_row::{
+    CompileFacts, CompileReportRow, EvalFacts, EvalReportRow, LookQuery, LookRow, ReportDraft, ReportedCost,
+    ReportedLook, ReportedMean, is_look_at,
+};
+pub use report_row::{
+    CompileFacts, CompileReportDraft, CompileReportRow, EvalReportDraft, EvalReportRow, LookQuery, LookRow, is_look_at,
+};
 pub use results::{Side, TrialResult, Unscored, UnscoredFault, results_hash};
+pub use row::{
+    CandidateRow, DatasetDraft, DatasetExampleRow, DatasetRow, DatasetVersionRow, ExampleResultRow, GuardAction,
+    GuardRow, ImproveDependency, ImproveRow, JobBounds, JobKind, JobRow, JobStatus, JobUpdate, JudgeCheckRow,
+    MetricRow, TrialRef, VerdictRow, VerdictWord,
+};
+pub use row_cache::{ImproveCache, ImproveFault, ImproveUpsert, LookStanding};
+pub use row::{
+    CandidateRow, DatasetDraft, DatasetExampleRow, DatasetRow, ExampleResultRow, GuardAction, GuardRow,
+    ImproveDependency, ImproveRow, JobBounds, JobRow, JobStatus, JobUpdate, JudgeCheckRow, MetricRow, TrialRef,
+    VerdictRow,
+};
+pub use row_cache::{ImproveCache, ImproveFault, ImproveUpsert, LookStanding};
 pub use schema::{dataset_schema, eval_report_schema};
 pub use split::{
     PlacedKey, PlacementFault, Split, SplitFault, SplitKey, SplitPolicy, SplitPolicyFault, SplitSeed, SplitShares,
     UnplacedKey, near_form, near_hash, place,
 };
-pub use verdict::{Judgement, Verdict};
+pub use verdict::Verdict;

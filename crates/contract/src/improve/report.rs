@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::ids::hash;
-use crate::{CandidateId, EvalId, PromotionEvidence, ReportId, Split, Subject, Unscored};
+use crate::{CandidateId, EvalId, ReportId, Split, Subject, Unscored};
 
 /// The way in which an evaluation ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -271,16 +271,6 @@ impl EvalReport {
 
     /// Reads a stored body strictly: no unknown field, no missing one.
     pub fn from_value(content: &Value) -> Result<Self, EvalReportFault> {
-        todo!()
-    }
-
-    /// Returns whether the flip test reached the level of the look. At the first look it is not asked.
-    pub fn passes_flip_test(&self) -> bool {
-        todo!()
-    }
-
-    /// The evidence for a promotion; none for a spell, which no pointer serves.
-    pub fn evidence(&self) -> Option<PromotionEvidence> {
         todo!()
     }
 }

@@ -7,31 +7,14 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::ids::hash;
-use crate::{Labels, ReceiptId, VerdictId};
-
-/// The judgement of a person about an answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Judgement {
-    Good,
-    Bad,
-}
-
-impl Judgement {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Good => "good",
-            Self::Bad => "bad",
-        }
-    }
-}
+use crate::{Labels, ReceiptId, VerdictId, VerdictWord};
 
 /// A verdict about the answer of a receipt.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Verdict {
     pub receipt_id: ReceiptId,
-    pub verdict: Judgement,
+    pub verdict: VerdictWord,
     /// The correction: the output that was expected. It fits the output schema.
     pub expected: Option<Value>,
     pub labels: Labels,
