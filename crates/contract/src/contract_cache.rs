@@ -12,8 +12,9 @@ use serde_json::json;
 
 use crate::row::{PredictKey, ReservationSums};
 use crate::{
-    ArtifactRow, CompiledId, ContractRow, OriginRow, Pointer, PointerAudit, PointerChange, PointerFault, PointerUpdate,
-    PredictRow, ReceiptDraft, ReceiptRow, SignatureId, SignatureRow, TraceMove, TraceRow, TraceState,
+    ArtifactRow, CompiledId, ContractRow, ImproveCache, ImproveFault, ImproveRow, ImproveUpsert, OriginRow, Pointer,
+    PointerAudit, PointerChange, PointerFault, PointerUpdate, PredictRow, ReceiptDraft, ReceiptRow, SignatureId,
+    SignatureRow, TraceMove, TraceRow, TraceState,
 };
 
 /// Rows of a store, as far as a step needs them.
@@ -28,6 +29,7 @@ pub struct ContractCache {
     traces: BTreeMap<String, TraceRow>,
     pointers: BTreeMap<SignatureId, Pointer>,
     audits: BTreeMap<AuditId, PointerAudit>,
+    improve: ImproveCache,
 }
 
 /// A row for the store to write. It replaces an existing row with the same key.
@@ -41,6 +43,7 @@ pub enum ContractUpsert {
     Trace(TraceRow),
     Audit(Box<PointerAudit>),
     Pointer(Pointer),
+    Improve(Box<ImproveUpsert>),
 }
 
 /// The reason why a row is not written.
@@ -62,6 +65,8 @@ pub enum ContractFault {
     Trace { trace: String, state: TraceState },
     #[error("the pointer of {signature} stays as it is: {fault}")]
     Pointer { signature: SignatureId, fault: PointerFault, current: Option<Box<Pointer>> },
+    #[error("{0}")]
+    Improve(ImproveFault),
 }
 
 impl ContractFault {
@@ -94,6 +99,7 @@ impl ContractFault {
                     .into()
             }
             Self::Pointer { signature, fault, current } => fault.refusal(signature, current.as_deref()),
+            Self::Improve(fault) => fault.refusal(),
         }
     }
 }
@@ -136,6 +142,11 @@ impl ContractCache {
         self.audits.insert(audit.audit_id, audit);
     }
 
+    /// The rows about datasets, metrics, jobs and reports.
+    pub fn improve(&mut self) -> &mut ImproveCache {
+        &mut self.improve
+    }
+
     /// Checks a row against the loaded rows, applies it, and returns the rows to write. `sums` returns the sums of the
     /// reservations of a receipt.
     pub fn apply(
@@ -157,6 +168,7 @@ impl ContractCache {
             ContractUpsert::Origin(row) => self.insert_origin(row.id()),
             ContractUpsert::Predict(row) => self.insert_predict(row.clone()),
             ContractUpsert::Receipt(row) => {
+                self.improve.insert_receipt(row.receipt_id.clone());
                 if let Ok(receipt) = row.receipt() {
                     self.insert_last_receipt(receipt.run_id, receipt.seq, row.receipt_hash);
                 }
@@ -164,6 +176,7 @@ impl ContractCache {
             ContractUpsert::Trace(row) => self.insert_trace(row.clone()),
             ContractUpsert::Audit(audit) => self.insert_audit((**audit).clone()),
             ContractUpsert::Pointer(pointer) => self.insert_pointer(pointer.clone()),
+            ContractUpsert::Improve(row) => self.improve.insert(row),
         }
     }
 
@@ -212,7 +225,26 @@ impl ContractCache {
             }
             ContractRow::TraceMoved { trace_ref, to } => self.trace_moved(trace_ref, to),
             ContractRow::Pointer(asked) => self.pointer_changed(asked),
+            ContractRow::Improve(row) => self.improved(row),
         }
+    }
+
+    /// Checks that the artifact, the signature and the audit of a row exist, and then the row itself.
+    fn improved(&self, row: &ImproveRow) -> Result<Vec<ContractUpsert>, ContractFault> {
+        if let Some(artifact) = row.artifact() {
+            self.known_artifact(artifact)?;
+        }
+        if let Some(signature) = row.signature() {
+            self.known_signature(signature)?;
+        }
+        if let ImproveRow::Guard { row, .. } = row
+            && let Some(audit) = row.canary_audit
+            && !self.audits.contains_key(&audit)
+        {
+            return Err(ContractFault::Unknown { kind: "audit", id: audit.to_string() });
+        }
+        let written = self.improve.upserts_for(row)?;
+        Ok(written.into_iter().map(|each| ContractUpsert::Improve(Box::new(each))).collect())
     }
 
     fn known_signature(&self, id: &SignatureId) -> Result<&SignatureRow, ContractFault> {

@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::{
-    Artifact, ChangeAuthor, CompiledId, Hashes, PointerOperation, Purpose, Receipt, ReceiptId, Signature, SignatureId,
-    Status, Strategy,
+    Artifact, ChangeAuthor, CompiledId, Hashes, ImproveDependency, ImproveRow, PointerOperation, Purpose, Receipt,
+    ReceiptId, Signature, SignatureId, Status, Strategy, TraceMove, TraceRow,
 };
 
 /// The source of a signature.
@@ -316,58 +316,6 @@ impl ReceiptRow {
     }
 }
 
-/// The intended storage of a trace's payload.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TraceStorage {
-    /// In the row.
-    Inline,
-    /// In an object store.
-    External,
-}
-
-/// The progress of a trace.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum TraceState {
-    Inline,
-    /// Intended for an object store, but still in its row.
-    Pending,
-    Stored,
-    /// Only the name and the hash are left.
-    Expired,
-}
-
-/// A stored trace.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct TraceRow {
-    pub trace_ref: String,
-    pub run_id: RunId,
-    pub predict_id: PredictId,
-    pub trace_hash: Hash,
-    pub storage: TraceStorage,
-    pub state: TraceState,
-    pub uri: Option<String>,
-    pub bytes: u64,
-    /// The whole payload if it is not stored elsewhere; otherwise its summary.
-    pub payload: Option<String>,
-    pub created_at: Timestamp,
-    pub stored_at: Option<Timestamp>,
-    pub expires_at: Option<Timestamp>,
-    pub deleted_at: Option<Timestamp>,
-    pub deleted_by: Option<String>,
-}
-
-/// A change of a trace.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum TraceMove {
-    /// Its object was read back with the right hash; this summary stays in the row.
-    Stored { summary: String, at: Timestamp },
-    /// The object and the payload were deleted.
-    Expired { by: String, at: Timestamp },
-}
-
 /// A requested change of a pointer, made from this version of it (0: there is none yet).
 #[derive(Debug, Clone, PartialEq)]
 pub struct PointerChange {
@@ -406,13 +354,23 @@ pub enum ContractRow {
     },
     /// Changes a pointer and writes its audit.
     Pointer(Box<PointerChange>),
+    /// A row about datasets, metrics, jobs or reports.
+    Improve(Box<ImproveRow>),
 }
 
 impl ContractRow {
     /// Returns true if the row belongs to no run.
     pub fn is_outside_runs(&self) -> bool {
-        use ContractRow::{Artifact, Origin, Pointer, Retire, Signature};
-        matches!(self, Signature(_) | Retire { .. } | Artifact(_) | Origin(_) | Pointer(_))
+        use ContractRow::{Artifact, Improve, Origin, Pointer, Retire, Signature};
+        match self {
+            Improve(row) => row.is_outside_runs(),
+            row => matches!(row, Signature(_) | Retire { .. } | Artifact(_) | Origin(_) | Pointer(_)),
+        }
+    }
+
+    /// Returns the bodies that the row names. The step brings them, or they are stored already.
+    pub fn bodies(&self) -> Vec<Hash> {
+        if let Self::Improve(row) = self { row.bodies() } else { Vec::new() }
     }
 
     /// Returns true if the row may be written beside a run, without its lease.
@@ -462,6 +420,7 @@ impl ContractRow {
                 }
                 needs
             }
+            Self::Improve(row) => row.dependencies(),
         }
     }
 }
@@ -497,4 +456,5 @@ pub enum ContractDependency {
     Audit(AuditId),
     /// All audits of a signature.
     Audits(SignatureId),
+    Improve(ImproveDependency),
 }

@@ -33,10 +33,6 @@ pub use report::{
     IntervalMethod, JudgePart, LabelPart, LatencyPart, LookPart, ModelsPart, ScorePart, SideCounts,
 };
 pub use report_row::{
-    CompileFacts, CompileReportRow, EvalFacts, EvalReportRow, LookQuery, LookRow, ReportDraft, ReportedCost,
-    ReportedLook, ReportedMean, is_look_at,
-};
-pub use report_row::{
     CompileFacts, CompileReportDraft, CompileReportRow, EvalReportDraft, EvalReportRow, LookQuery, LookRow, is_look_at,
 };
 pub use results::{Side, TrialResult, Unscored, UnscoredFault, results_hash};
@@ -44,12 +40,6 @@ pub use row::{
     CandidateRow, DatasetDraft, DatasetExampleRow, DatasetRow, DatasetVersionRow, ExampleResultRow, GuardAction,
     GuardRow, ImproveDependency, ImproveRow, JobBounds, JobKind, JobRow, JobStatus, JobUpdate, JudgeCheckRow,
     MetricRow, TrialRef, VerdictRow, VerdictWord,
-};
-pub use row_cache::{ImproveCache, ImproveFault, ImproveUpsert, LookStanding};
-pub use row::{
-    CandidateRow, DatasetDraft, DatasetExampleRow, DatasetRow, ExampleResultRow, GuardAction, GuardRow,
-    ImproveDependency, ImproveRow, JobBounds, JobRow, JobStatus, JobUpdate, JudgeCheckRow, MetricRow, TrialRef,
-    VerdictRow,
 };
 pub use row_cache::{ImproveCache, ImproveFault, ImproveUpsert, LookStanding};
 pub use schema::{dataset_schema, eval_report_schema};

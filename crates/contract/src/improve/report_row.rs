@@ -1,24 +1,38 @@
 //! The reports of jobs as rows, and the looks at test splits.
 
-use std::collections::BTreeMap;
-
 use cantrip_canon::json::{self, canonical};
 use cantrip_canon::{Hash, JobId, Timestamp, bytes_hash};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{AlteredRow, CandidateId, EvalId, EvalStatus, ReportId, Split, Subject};
+use crate::{AlteredRow, CandidateId, EvalId, EvalReport, EvalStatus, ReportId, Split, Subject};
 
-/// A report to be written by the step that closes its job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReportDraft {
+/// An evaluation to be written by the step that closes its job.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EvalReportDraft {
     pub job_id: JobId,
-    /// The canonical text of the report.
-    pub body: String,
+    pub report: EvalReport,
     /// The number of the look, with which the report was computed: for an evaluation with a baseline on the test
-    /// split, and for no other report. The store compares it with the stored looks; if another look came first, it
-    /// writes nothing and answers with the number that is right now ([`ImproveFault::Look`](crate::ImproveFault)).
+    /// split, and for no other one. The store compares it with the stored looks; if another look came first, it writes
+    /// nothing and answers with the number that is right now ([`ImproveFault::Look`](crate::ImproveFault)).
     pub look: Option<u64>,
+}
+
+impl EvalReportDraft {
+    /// Returns true if the evaluation is a look: it compares with a baseline on the test split.
+    pub fn is_look(&self) -> bool {
+        self.report.baseline_id.is_some() && self.report.split == Split::Test
+    }
+
+    pub fn look_query(&self) -> LookQuery {
+        let (eval_id, subject) = (self.report.eval_id.clone(), self.report.signature_id.clone());
+        LookQuery { eval_id, subject, dataset_hash: self.report.dataset_hash }
+    }
+
+    /// Returns the canonical text that is stored and hashed.
+    pub(super) fn body(&self) -> String {
+        canonical(&self.report.content()).expect("integers and texts")
+    }
 }
 
 /// A stored evaluation. A job that ran out and went on has written several; the newest one counts.
@@ -34,15 +48,32 @@ pub struct EvalReportRow {
 }
 
 impl EvalReportRow {
-    /// Returns the report as a value, if it still has its hash.
-    pub fn content(&self) -> Result<Value, AlteredRow> {
-        read_hashed("evaluation", self.eval_id.to_string(), &self.body, self.report_hash, "report_hash")
+    /// Returns the report, if its bytes still have the hash.
+    pub fn report(&self) -> Result<EvalReport, AlteredRow> {
+        let altered = |field| AlteredRow { kind: "evaluation", id: self.eval_id.to_string(), field };
+        let content =
+            read_hashed("evaluation", self.eval_id.to_string(), &self.body, self.report_hash, "report_hash")?;
+        let report = EvalReport::from_value(&content).map_err(|_| altered("body"))?;
+        if report.eval_id == self.eval_id { Ok(report) } else { Err(altered("eval_id")) }
+    }
+}
+
+/// A compile report to be written by the step that closes its job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompileReportDraft {
+    pub job_id: JobId,
+    /// The canonical text of the report.
+    pub body: String,
+}
+
+impl CompileReportDraft {
+    pub fn new(job_id: JobId, content: &Value) -> Result<Self, json::WriteFault> {
+        Ok(Self { job_id, body: canonical(content)? })
     }
 
-    /// Returns the indexed fields, if the body still has its hash.
-    pub fn facts(&self) -> Result<EvalFacts, AlteredRow> {
-        let altered = || AlteredRow { kind: "evaluation", id: self.eval_id.to_string(), field: "body" };
-        serde_json::from_value(self.content()?).map_err(|_| altered())
+    /// Returns the indexed fields; none if this is not the body of a compile report.
+    pub(super) fn facts(&self) -> Option<CompileFacts> {
+        serde_json::from_value(json::read(&self.body).ok()?).ok()
     }
 }
 
@@ -59,75 +90,16 @@ pub struct CompileReportRow {
 }
 
 impl CompileReportRow {
-    /// Returns the report as a value, if it still has its hash.
+    /// Returns the report as a value, if its bytes still have the hash.
     pub fn content(&self) -> Result<Value, AlteredRow> {
         read_hashed("compile report", self.report_id.to_string(), &self.body, self.report_hash, "report_hash")
     }
 
-    /// Returns the indexed fields, if the body still has its hash.
+    /// Returns the indexed fields, if the bytes still have the hash.
     pub fn facts(&self) -> Result<CompileFacts, AlteredRow> {
-        let altered = || AlteredRow { kind: "compile report", id: self.report_id.to_string(), field: "body" };
-        serde_json::from_value(self.content()?).map_err(|_| altered())
-    }
-}
-
-/// The bounds of a mean in the body of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub struct ReportedMean {
-    pub mean: i64,
-    pub low: Option<i64>,
-    pub high: Option<i64>,
-}
-
-/// The number of a look in the body of a report.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-pub struct ReportedLook {
-    pub k: u64,
-}
-
-/// The cost in the body of a report.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct ReportedCost {
-    pub currency: Option<String>,
-    pub total: i64,
-}
-
-/// The fields of an evaluation's body by which stores index it.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct EvalFacts {
-    pub eval_id: EvalId,
-    pub report_id: ReportId,
-    pub job_hash: Hash,
-    pub status: EvalStatus,
-    pub signature_id: Subject,
-    /// The candidate that was evaluated.
-    pub compiled_id: CandidateId,
-    pub baseline_id: Option<CandidateId>,
-    pub dataset_hash: Hash,
-    pub split: Split,
-    pub metric_hash: Hash,
-    pub examples: u64,
-    /// The number of unscored trials by reason.
-    #[serde(default)]
-    pub unscored: BTreeMap<String, u64>,
-    pub score: Option<ReportedMean>,
-    pub delta: Option<ReportedMean>,
-    pub look: Option<ReportedLook>,
-    /// `better`, `worse` or `undecided`; none without a baseline.
-    pub verdict: Option<String>,
-    pub cost: ReportedCost,
-    pub created_at: Timestamp,
-}
-
-impl EvalFacts {
-    /// Returns true if the evaluation is a look: it compares with a baseline on the test split.
-    pub fn is_look(&self) -> bool {
-        self.baseline_id.is_some() && self.split == Split::Test
-    }
-
-    pub fn look_query(&self) -> LookQuery {
-        let (eval_id, subject) = (self.eval_id.clone(), self.signature_id.clone());
-        LookQuery { eval_id, subject, dataset_hash: self.dataset_hash }
+        let altered = |field| AlteredRow { kind: "compile report", id: self.report_id.to_string(), field };
+        let facts: CompileFacts = serde_json::from_value(self.content()?).map_err(|_| altered("body"))?;
+        if facts.report_id == self.report_id { Ok(facts) } else { Err(altered("report_id")) }
     }
 }
 
@@ -147,7 +119,7 @@ pub struct CompileFacts {
     pub created_at: Timestamp,
 }
 
-/// A comparison on a test split.
+/// A stored [`Look`](crate::Look).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookRow {
     pub eval_id: EvalId,
@@ -168,31 +140,9 @@ pub struct LookQuery {
     pub dataset_hash: Hash,
 }
 
-/// Returns true if an earlier look counts: the inputs that both test splits have are at least half of the later one.
+/// Returns true if an earlier look counts: the inputs that both test splits have are at least half of the later one's.
 pub const fn is_look_at(shared_inputs: u64, inputs: u64) -> bool {
     inputs > 0 && shared_inputs.saturating_mul(2) >= inputs
-}
-
-impl ReportDraft {
-    /// Makes a draft of this report.
-    pub fn new(job_id: JobId, content: &Value, look: Option<u64>) -> Result<Self, json::WriteFault> {
-        Ok(Self { job_id, body: canonical(content)?, look })
-    }
-
-    /// Returns the hash of the report.
-    pub fn hash(&self) -> Hash {
-        bytes_hash(self.body.as_bytes())
-    }
-
-    /// Returns the indexed fields; none if this is not the body of an evaluation.
-    pub fn eval_facts(&self) -> Option<EvalFacts> {
-        serde_json::from_value(json::read(&self.body).ok()?).ok()
-    }
-
-    /// Returns the indexed fields; none if this is not the body of a compile report.
-    pub fn compile_facts(&self) -> Option<CompileFacts> {
-        serde_json::from_value(json::read(&self.body).ok()?).ok()
-    }
 }
 
 /// Reads a text that is stored under its hash.

@@ -5,15 +5,16 @@
 //! of the JSON value, stored under its hash. A row names them by that hash, and the step brings those that the store
 //! does not have yet.
 
-use cantrip_canon::{AuditId, Hash, JobId, Money, RunId, Timestamp, stable_hash};
+use cantrip_canon::{AuditId, Hash, JobId, Money, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::report_row::{LookQuery, ReportDraft, read_hashed};
+use super::report_row::{CompileReportDraft, EvalReportDraft, LookQuery, read_hashed};
 use crate::limits::DATASET_EXAMPLES_MAX;
 use crate::{
-    AlteredRow, CandidateId, CompiledId, ContractDependency, EvalId, EvalStatus, ExampleId, ReceiptId, SignatureId,
-    Split, Subject, VerdictId,
+    AlteredRow, CandidateId, CompiledId, ContractDependency, DatasetCounts, DatasetEntry, DatasetName, EvalId,
+    EvalStatus, ExampleId, ExampleSource, Labels, ReceiptId, SignatureId, Split, SplitSeed, SplitShares, Subject,
+    Unscored, VerdictId, Weight, dataset_hash,
 };
 
 /// A stored dataset. Its examples are rows of their own.
@@ -21,11 +22,11 @@ use crate::{
 pub struct DatasetRow {
     pub dataset_hash: Hash,
     pub subject: Subject,
-    /// `{train, holdout, test}` as it is hashed.
-    pub split: Value,
-    pub split_seed: String,
+    pub split: SplitShares,
+    pub split_seed: SplitSeed,
+    /// The filters of an export, or the file of an import.
     pub filters: Value,
-    pub counts: Value,
+    pub counts: DatasetCounts,
     pub created_at: Timestamp,
     pub created_by: String,
 }
@@ -43,11 +44,11 @@ pub struct DatasetExampleRow {
     /// The hash of the expected output, under which its body is stored.
     pub expected_hash: Option<Hash>,
     pub content_hash: Hash,
-    pub weight_micro: u64,
+    pub weight: Weight,
     pub reward_micro: Option<i64>,
     pub group_key: Option<String>,
-    pub labels: Vec<String>,
-    pub source: Value,
+    pub labels: Labels,
+    pub source: ExampleSource,
 }
 
 /// A dataset with all its examples, which are written together.
@@ -60,23 +61,21 @@ pub struct DatasetDraft {
 
 impl DatasetRow {
     /// Computes the hash of a dataset with these examples, from their rows.
-    pub fn hash_with(&self, examples: &[DatasetExampleRow]) -> Option<Hash> {
-        let mut sorted: Vec<&DatasetExampleRow> = examples.iter().collect();
-        sorted.sort_by(|a, b| a.example_id.cmp(&b.example_id));
-        let listed: Vec<Value> =
-            sorted.iter().map(|row| json!([row.example_id, row.content_hash, row.split])).collect();
-        let content = json!({
-            "v": 1, "kind": "dataset", "signature_id": self.subject, "split": self.split,
-            "split_seed": self.split_seed, "examples": listed,
-        });
-        stable_hash(&content).ok()
+    pub fn hash_with<'a>(&self, examples: impl IntoIterator<Item = &'a DatasetExampleRow>) -> Hash {
+        let entry = |row: &DatasetExampleRow| DatasetEntry {
+            id: row.example_id.clone(),
+            content_hash: row.content_hash,
+            split: row.split,
+        };
+        let entries: Vec<DatasetEntry> = examples.into_iter().map(entry).collect();
+        dataset_hash(&self.subject, self.split, &self.split_seed, &entries)
     }
 }
 
 /// A version of a named dataset.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DatasetVersionRow {
-    pub name: String,
+    pub name: DatasetName,
     /// From 1, without a gap.
     pub version: u64,
     pub dataset_hash: Hash,
@@ -95,6 +94,15 @@ pub enum VerdictWord {
     Bad,
 }
 
+impl VerdictWord {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Bad => "bad",
+        }
+    }
+}
+
 /// A stored verdict about the answer of a receipt. The latest one counts; all are kept.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct VerdictRow {
@@ -103,7 +111,7 @@ pub struct VerdictRow {
     pub verdict: VerdictWord,
     /// The hash of the correction, under which its body is stored.
     pub expected_hash: Option<Hash>,
-    pub labels: Vec<String>,
+    pub labels: Labels,
     pub note: Option<String>,
     pub by: String,
     pub at: Timestamp,
@@ -147,6 +155,15 @@ pub struct JudgeCheckRow {
 pub enum JobKind {
     Eval,
     Compile,
+}
+
+impl JobKind {
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Eval => "eval",
+            Self::Compile => "compile",
+        }
+    }
 }
 
 /// The progress of a job.
@@ -284,7 +301,7 @@ pub struct ExampleResultRow {
     /// None if the trial has no score.
     pub score_micro: Option<u64>,
     /// The reason why it has none.
-    pub unscored: Option<String>,
+    pub unscored: Option<Unscored>,
     pub own_failure: bool,
     /// The hash of the feedback, a JSON string, under which its body is stored.
     pub feedback_hash: Hash,
@@ -355,8 +372,8 @@ pub enum ImproveRow {
     Candidate(Box<CandidateRow>),
     /// The result of a trial. The same result again changes nothing, another one is a conflict.
     Result(Box<ExampleResultRow>),
-    EvalReport(Box<ReportDraft>),
-    CompileReport(Box<ReportDraft>),
+    EvalReport(Box<EvalReportDraft>),
+    CompileReport(Box<CompileReportDraft>),
     /// Sets a guard, or with `expected_looks` counts a look of it that was made from this number of looks.
     Guard {
         row: Box<GuardRow>,
@@ -368,9 +385,9 @@ pub enum ImproveRow {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ImproveDependency {
     Dataset(Hash),
-    Version(String, u64),
+    Version(DatasetName, u64),
     /// The newest version of a name.
-    NewestVersion(String),
+    NewestVersion(DatasetName),
     Receipt(ReceiptId),
     Verdict(VerdictId),
     Metric(Hash),
@@ -468,12 +485,8 @@ impl ImproveRow {
                 [Need::Job(row.job_id), Need::Result(row.key())].into_iter().chain(receipt).collect()
             }
             Self::EvalReport(draft) => {
-                let mut needs = vec![Need::Job(draft.job_id)];
-                if let Some(facts) = draft.eval_facts() {
-                    needs.push(Need::Look(facts.look_query()));
-                    needs.push(Need::EvalReport(facts.eval_id));
-                }
-                needs
+                let eval_id = draft.report.eval_id.clone();
+                vec![Need::Job(draft.job_id), Need::Look(draft.look_query()), Need::EvalReport(eval_id)]
             }
             Self::CompileReport(draft) => vec![Need::Job(draft.job_id), Need::CompileReport(draft.job_id)],
             Self::Guard { row, .. } => vec![Need::Guard(row.signature_id.clone())],

@@ -7,13 +7,15 @@ use cantrip_canon::{Hash, JobId, RunId, Timestamp, bytes_hash};
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
-use super::report_row::{CompileReportRow, EvalReportRow, LookQuery, LookRow, ReportDraft};
+use super::report_row::{
+    CompileReportDraft, CompileReportRow, EvalReportDraft, EvalReportRow, LookQuery, LookRow,
+};
 use super::row::{
     CandidateRow, DatasetDraft, DatasetExampleRow, DatasetRow, DatasetVersionRow, ExampleResultRow, GuardRow,
     ImproveRow, JobRow, JobStatus, JobUpdate, JudgeCheckRow, MetricRow, TrialRef, VerdictRow,
 };
 use crate::limits::SCORE_MICRO_MAX;
-use crate::{CandidateId, ContractFault, EvalId, ReceiptId, SignatureId, VerdictId};
+use crate::{CandidateId, ContractFault, DatasetName, EvalId, ReceiptId, SignatureId, VerdictId};
 
 /// The looks that stand before the look of an evaluation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -35,7 +37,7 @@ impl LookStanding {
 #[derive(Debug, Clone, Default)]
 pub struct ImproveCache {
     datasets: BTreeSet<Hash>,
-    versions: BTreeMap<(String, u64), DatasetVersionRow>,
+    versions: BTreeMap<(DatasetName, u64), DatasetVersionRow>,
     receipts: BTreeSet<ReceiptId>,
     verdicts: BTreeMap<VerdictId, VerdictRow>,
     metrics: BTreeSet<Hash>,
@@ -76,7 +78,7 @@ pub enum ImproveFault {
     #[error("job {job_id} has ended as {}", status.as_str())]
     JobEnded { job_id: JobId, status: JobStatus },
     #[error("the newest version of dataset {name} is {newest}, so {asked} cannot be added")]
-    Version { name: String, newest: u64, asked: u64 },
+    Version { name: DatasetName, newest: u64, asked: u64 },
     /// Another look came first, or the report is no look. `k` is the number that the look has now.
     #[error("the look of {eval_id} has the number {k:?}, not {asked:?}")]
     Look { eval_id: EvalId, k: Option<u64>, asked: Option<u64> },
@@ -100,7 +102,7 @@ impl ImproveFault {
                 codes::wrong_state("job", job_id.to_string(), status.as_str(), "changing it", "one that can go on").into()
             }
             Self::Version { name, newest, asked } => {
-                codes::version_conflict("dataset", name.as_str(), *newest, asked.saturating_sub(1)).into()
+                codes::version_conflict("dataset", name.to_string(), *newest, asked.saturating_sub(1)).into()
             }
             Self::Look { eval_id, k, asked } => {
                 codes::version_conflict("look", eval_id.to_string(), k.unwrap_or(0), asked.unwrap_or(0)).into()
@@ -299,13 +301,13 @@ impl ImproveCache {
         }
         let mut ids = BTreeSet::new();
         let sound = examples.iter().all(|example| {
-            example.dataset_hash == row.dataset_hash && ids.insert(&example.example_id) && example.weight_micro > 0
+            example.dataset_hash == row.dataset_hash && ids.insert(&example.example_id)
         });
         if !sound {
-            let rule = "an example is there twice, weighs nothing or belongs to another dataset";
+            let rule = "an example is there twice, or belongs to another dataset";
             return Err(unfit("dataset", row.dataset_hash, rule));
         }
-        if row.hash_with(examples) != Some(row.dataset_hash) {
+        if row.hash_with(examples) != row.dataset_hash {
             return Err(unfit("dataset", row.dataset_hash, "its examples have another hash"));
         }
         let mut sorted = examples.clone();
@@ -402,61 +404,55 @@ impl ImproveCache {
         once(self.results.get(&row.key()), row, || ImproveUpsert::Result(row.clone()), named)
     }
 
-    fn eval_reported(&self, draft: &ReportDraft) -> Written {
-        let job = self.known_job(draft.job_id)?;
-        let facts = draft.eval_facts().ok_or_else(|| unfit("evaluation", draft.hash(), "its body cannot be read"))?;
-        let eval_id = facts.eval_id.clone();
-        let (report_hash, newest) = (draft.hash(), self.eval_reports.get(&eval_id));
+    fn eval_reported(&self, draft: &EvalReportDraft) -> Written {
+        let (job, report) = (self.known_job(draft.job_id)?, &draft.report);
+        let (eval_id, body) = (report.eval_id.clone(), draft.body());
+        let (report_hash, newest) = (bytes_hash(body.as_bytes()), self.eval_reports.get(&eval_id));
         if newest.is_some_and(|newest| newest.report_hash == report_hash) {
             return Ok(Vec::new());
         }
-        if facts.job_hash != job.job_hash || facts.dataset_hash != job.dataset_hash {
+        if report.job_hash != job.job_hash || report.dataset_hash != job.dataset_hash {
             return Err(unfit("evaluation", &eval_id, "its job is another one"));
         }
         let attempt = match newest {
             None => 1,
             Some(newest) => {
                 // Only what a job left behind that did not finish is followed by another report.
-                let status = newest.facts().map(|facts| JobStatus::from(facts.status));
+                let status = newest.report().map(|report| JobStatus::from(report.status));
                 if !status.is_ok_and(JobStatus::can_reopen) {
                     return Err(ContractFault::Other { kind: "evaluation", id: eval_id.to_string() });
                 }
                 newest.attempt + 1
             }
         };
-        let query = facts.look_query();
+        let query = draft.look_query();
         let standing = self.looks.get(&query).copied().unwrap_or_default();
-        let k = facts.is_look().then(|| standing.k());
-        let told = facts.look.map(|look| look.k);
+        let k = draft.is_look().then(|| standing.k());
+        let told = report.look.map(|look| look.k);
         if draft.look != k || (told.is_some() && told != k) {
             let asked = if draft.look == k { told } else { draft.look };
             return Err(ContractFault::Improve(ImproveFault::Look { eval_id, k, asked }));
         }
-        let mut written = vec![ImproveUpsert::EvalReport(EvalReportRow {
-            eval_id: eval_id.clone(),
-            job_id: draft.job_id,
-            attempt,
-            report_hash,
-            body: draft.body.clone(),
-        })];
+        let (job_id, at) = (draft.job_id, report.created_at);
+        let row = EvalReportRow { eval_id: eval_id.clone(), job_id, attempt, report_hash, body };
+        let mut written = vec![ImproveUpsert::EvalReport(row)];
         if let Some(k) = k.filter(|_| standing.own.is_none()) {
             let LookQuery { subject, dataset_hash, .. } = query;
-            let at = facts.created_at;
             written.push(ImproveUpsert::Look(LookRow { eval_id, report_hash, subject, dataset_hash, k, at }));
         }
         Ok(written)
     }
 
-    fn compile_reported(&self, draft: &ReportDraft) -> Written {
+    fn compile_reported(&self, draft: &CompileReportDraft) -> Written {
         let job = self.known_job(draft.job_id)?;
-        let unread = || unfit("compile report", draft.hash(), "its body cannot be read");
-        let facts = draft.compile_facts().ok_or_else(unread)?;
-        let (report_hash, newest) = (draft.hash(), self.compile_reports.get(&draft.job_id));
+        let (report_hash, newest) = (bytes_hash(draft.body.as_bytes()), self.compile_reports.get(&draft.job_id));
+        let unread = || unfit("compile report", report_hash, "its body cannot be read");
+        let facts = draft.facts().ok_or_else(unread)?;
         if newest.is_some_and(|newest| newest.report_hash == report_hash) {
             return Ok(Vec::new());
         }
-        if facts.job_hash != job.job_hash || draft.look.is_some() {
-            return Err(unfit("compile report", &facts.report_id, "its job is another one, or it claims a look"));
+        if facts.job_hash != job.job_hash || facts.dataset_hash != job.dataset_hash {
+            return Err(unfit("compile report", &facts.report_id, "its job is another one"));
         }
         let attempt = match newest {
             None => 1,
@@ -468,8 +464,7 @@ impl ImproveCache {
                 newest.attempt + 1
             }
         };
-        let report_id = facts.report_id;
-        let (job_id, body) = (draft.job_id, draft.body.clone());
+        let (report_id, job_id, body) = (facts.report_id, draft.job_id, draft.body.clone());
         Ok(vec![ImproveUpsert::CompileReport(CompileReportRow { report_id, job_id, attempt, report_hash, body })])
     }
 }
