@@ -5,6 +5,7 @@ mod dataset;
 mod example;
 mod ids;
 mod job;
+mod job_row;
 mod report;
 mod report_row;
 mod results;
@@ -28,6 +29,7 @@ pub use ids::{
     SubjectFault, VerdictId, VerdictIdFault,
 };
 pub use job::{COMPILER_VERSION, JobModels, JobSpec, JobSpecFault, OptimiserSpec, TrialKey};
+pub use job_row::{JobBounds, JobKind, JobRow, JobStatus, JobUpdate};
 pub use report::{
     AgreementPart, CastsPart, CostPart, DeltaPart, EvalReport, EvalReportFault, EvalStatus, EvalVerdict,
     IntervalMethod, JudgePart, LabelPart, LatencyPart, LookPart, ModelsPart, ScorePart, SideCounts,
@@ -38,8 +40,7 @@ pub use report_row::{
 pub use results::{Side, TrialResult, Unscored, UnscoredFault, results_hash};
 pub use row::{
     CandidateRow, DatasetDraft, DatasetExampleRow, DatasetRow, DatasetVersionRow, ExampleResultRow, GuardAction,
-    GuardRow, ImproveDependency, ImproveRow, JobBounds, JobKind, JobRow, JobStatus, JobUpdate, JudgeCheckRow,
-    MetricRow, TrialRef, VerdictRow, VerdictWord,
+    GuardRow, ImproveDependency, ImproveRow, JudgeCheckRow, MetricRow, TrialRef, VerdictRow, VerdictWord,
 };
 pub use row_cache::{ImproveCache, ImproveFault, ImproveUpsert, LookStanding};
 pub use schema::{dataset_schema, eval_report_schema};

@@ -7,12 +7,13 @@ use cantrip_canon::{Hash, JobId, RunId, Timestamp, bytes_hash};
 use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
+use super::job_row::{JobRow, JobStatus, JobUpdate};
 use super::report_row::{
     CompileReportDraft, CompileReportRow, EvalReportDraft, EvalReportRow, LookQuery, LookRow,
 };
 use super::row::{
     CandidateRow, DatasetDraft, DatasetExampleRow, DatasetRow, DatasetVersionRow, ExampleResultRow, GuardRow,
-    ImproveRow, JobRow, JobStatus, JobUpdate, JudgeCheckRow, MetricRow, TrialRef, VerdictRow,
+    ImproveRow, JudgeCheckRow, MetricRow, TrialRef, VerdictRow,
 };
 use crate::limits::SCORE_MICRO_MAX;
 use crate::{CandidateId, ContractFault, DatasetName, EvalId, ReceiptId, SignatureId, VerdictId};
