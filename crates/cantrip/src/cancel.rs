@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use cantrip_canon::{EntityId, RunId};
 use cantrip_loom::{
-    Actor, AppendOutcome, Conflict, Event, Journal, Kind, Loom, Record, RecordDraft, RunState, Step, StepId,
+    Actor, AppendOutcome, Conflict, Event, Journal, Kind, Loom, Record, RecordDraft, RunKind, RunState, Step, StepId,
     TruncationReason,
 };
 use cantrip_reply::{Call, GuardedReply, Refusal, codes};
@@ -26,13 +26,16 @@ struct StopState {
     ended: BTreeSet<EntityId>,
 }
 
-/// The request that was made to a cast from outside; later variants outweigh earlier ones.
+/// The request that was made to a cast or a job from outside; later variants outweigh earlier ones.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
-pub(crate) enum StopLevel {
+pub enum StopLevel {
     #[default]
     Continue,
+    /// The process shuts down: the next worker that looks for abandoned runs continues.
     HandBack,
+    /// The run waits until somebody resumes it.
     Park,
+    /// The run ends.
     Cancel,
 }
 
@@ -88,7 +91,13 @@ impl Cancel {
         self.0.borrow().of_all == StopLevel::HandBack
     }
 
-    pub(crate) async fn wait_for_level(&self, least: StopLevel) -> StopLevel {
+    /// Returns the strongest request so far.
+    pub fn level(&self) -> StopLevel {
+        self.0.borrow().of_all
+    }
+
+    /// Returns when a request of at least this level was made. Safe to drop while it waits.
+    pub async fn wait_for_level(&self, least: StopLevel) -> StopLevel {
         let mut wishes = self.0.subscribe();
         let wished = wishes.wait_for(|wished| wished.of_all >= least).await;
         // The sender is a field of `self`, so waiting cannot fail.
@@ -107,7 +116,12 @@ const REQUESTED: &str = "cancel.requested";
 
 /// Returns true if one of these records requests the end of the run.
 pub(crate) fn is_asked_for(records: &[Record]) -> bool {
-    records.iter().any(|record| matches!(&record.kind, Kind::Other(kind) if kind == REQUESTED))
+    records.iter().any(requests_cancel)
+}
+
+/// Returns true if this record requests the end of its run.
+pub fn requests_cancel(record: &Record) -> bool {
+    matches!(&record.kind, Kind::Other(kind) if kind == REQUESTED)
 }
 
 impl Runtime {
@@ -127,16 +141,22 @@ impl Runtime {
     }
 
     async fn try_cancel(&self, run: RunId, actor: &Actor) -> Result<(), RuntimeError> {
-        match self.loom().run(run).await?.state {
-            RunState::Terminated | RunState::Truncated => {
-                let refusal = codes::wrong_state("run", run.to_string(), "ended", "cancelling", "a live run");
-                return Err(Refusal::from(refusal).into());
+        let view = self.loom().run(run).await?;
+        let ended = || codes::wrong_state("run", run.to_string(), "ended", "cancelling", "a live run");
+        match (view.state, view.kind) {
+            (RunState::Terminated | RunState::Truncated, _) | (RunState::Failed, RunKind::Job) => {
+                return Err(Refusal::from(ended()).into());
             }
-            RunState::Queued | RunState::Running | RunState::Waiting | RunState::Failed => {}
+            (RunState::Queued | RunState::Running | RunState::Waiting | RunState::Failed, _) => {}
         }
         let payload = Map::from_iter([("actor".to_owned(), Value::from(actor.as_str()))]);
         let event = Event::Other { kind: REQUESTED.to_owned(), payload };
-        let id = StepId::new("cancel").expect("a short name");
+        // A job can be reopened and cancelled again, each time under another lease.
+        let name = match view.kind {
+            RunKind::Job => format!("cancel-{}", view.epoch.get()),
+            RunKind::Cast | RunKind::Summon | RunKind::Predict => "cancel".to_owned(),
+        };
+        let id = StepId::new(name).expect("a short name");
         let step = Step::annotation(id, run).record(RecordDraft::new(self.now().wall, event)?);
         let outcome = self.loom().append(step).await?;
         // A conflict means that the cancellation was already requested.

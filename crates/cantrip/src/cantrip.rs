@@ -187,6 +187,12 @@ impl Cantrip {
         self.definition().profile()
     }
 
+    /// Returns the cantrip whose requests are sent with their whole output cap or not at all. It has the same id.
+    #[must_use]
+    pub fn with_whole_output(&self) -> Self {
+        self.with_definition(self.definition().with_whole_output())
+    }
+
     /// Returns the cantrip for an entity that was made in this mode: an entity keeps the mode of its crystal, whatever
     /// is known about the crystal by now.
     pub(crate) fn with_mode(&self, mode: ToolMode) -> Self {

@@ -93,7 +93,7 @@ impl Runtime {
 
     /// Prepares everything that a first cast needs; nothing is written yet.
     async fn first_episode(&self, cantrip: &Cantrip, casting: CastOptions) -> Result<Box<Episode>, RuntimeError> {
-        let CastOptions { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } =
+        let CastOptions { intent, context, labels, attached: mut bodies, budget, run, follows, under, cancel } =
             casting.without_known_secrets();
         if intent.is_blank() {
             return Err(missing_intent().into());
@@ -127,6 +127,8 @@ impl Runtime {
             context,
             past: EntityHistory { touched: labels, ..empty_history(cantrip, cantrip.measure().window) },
             sandbox_state: SandboxState::default(),
+            under,
+            scope: None,
             cancel,
             start: Start::Open { events: vec![root.into(), made.into(), cast.into()], bodies },
         }))
@@ -371,12 +373,12 @@ impl Entity {
 
     /// Does the same as [`Entity::send`] with all options of a cast except a context: the entity has its own.
     pub async fn send_casting(&self, casting: CastOptions) -> CastReply {
-        let CastOptions { intent, context, labels, attached: mut bodies, budget, run, follows, cancel } =
+        let CastOptions { intent, context, labels, attached: mut bodies, budget, run, follows, under, cancel } =
             casting.without_known_secrets();
         if intent.is_blank() {
             return self.0.runtime.refuse("send", missing_intent()).await;
         }
-        if context.is_some() || !labels.is_empty() || follows.is_some() {
+        if context.is_some() || !labels.is_empty() || follows.is_some() || under.is_some() {
             let refusal = codes::contract_invalid("an entity has its context and its past from its beginning").into();
             return self.0.runtime.refuse("send", refusal).await;
         }
@@ -439,6 +441,8 @@ impl Entity {
             context: context.clone(),
             past: kept.past,
             sandbox_state: kept.sandbox_state,
+            under: None,
+            scope: None,
             cancel,
             start: Start::Open { events: vec![Event::from(cast)], bodies },
         });

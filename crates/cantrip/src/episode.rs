@@ -126,6 +126,10 @@ pub(crate) struct Episode {
     pub context: Option<Arc<Value>>,
     pub past: EntityHistory,
     pub sandbox_state: SandboxState,
+    /// The run that this one is below: a job.
+    pub under: Option<RunId>,
+    /// The scope that the money of the cast counts in, if it is recorded.
+    pub scope: Option<String>,
     pub cancel: Cancel,
     pub start: Start,
 }
@@ -209,6 +213,13 @@ impl Episode {
         let Self { runtime, cantrip, circle, run: id, loom, entity, cast, intent, intent_record, environment, .. } =
             *self;
         let Self { cancelled: told_cancelled, seed, context, past, sandbox_state: environs, cancel, start, .. } = *self;
+        let Self { under, scope: recorded_scope, .. } = *self;
+        let runtime = match &start {
+            Start::Open { .. } => runtime,
+            // The run belongs to its owner, and the owner pays, whichever worker resumes it.
+            Start::TakeOver { .. } => runtime.with_actor(runtime.loom().run(id).await?.owner),
+        };
+        let funds = RunFunds::resolve(&runtime, &cantrip, id, entity, under).await?;
         let circle = match &context {
             Some(context) => circle.with_context(Arc::clone(context)),
             None => circle,
@@ -216,6 +227,12 @@ impl Episode {
         let Some(medium) = cantrip.medium(circle.medium()) else {
             return Err(RunError::Unserved(circle.medium().as_str()));
         };
+        // A trial without a cap of its own counts in the scope of its job.
+        let own_scope = || match under {
+            Some(root) if funds.cap("", circle.wards()).is_none() => root.to_string(),
+            Some(_) | None => cast.to_string(),
+        };
+        let money_scope = recorded_scope.unwrap_or_else(own_scope);
         let facts = Arc::new(CastFacts {
             run: id,
             entity,
@@ -229,31 +246,32 @@ impl Episode {
             intent_record,
             environment,
             cancelled: told_cancelled,
-            scope: cast.to_string(),
+            scope: money_scope,
         });
         let cut_text = runtime.text_cut_before(&facts.intent_record, past.parent).await?;
         let mut machine = Box::new(Machine::new(Arc::clone(&facts), past).going_on_with(cut_text));
         let mut worked = Duration::ZERO;
         let mut cancelled = false;
         let run = match start {
-            Start::Open { events, bodies } => {
+            Start::Open { mut events, bodies } => {
+                for event in &mut events {
+                    if let Event::Cast(cast) = event {
+                        cast.budget_scope = Some(facts.scope.clone());
+                    }
+                }
                 let opening = RunOpening {
                     kind: runtime.observer().map_or(RunKind::Cast, |observer| observer.kind()),
                     loom_id: loom,
                     owner: runtime.actor().clone(),
                     entity_id: Some(entity),
-                    root_run_id: None,
+                    root_run_id: under,
                 };
-                let funds = RunFunds::resolve(&runtime, &cantrip, id, entity).await?;
                 let cap = funds.cap(&facts.scope, facts.circle.wards());
                 let begins = FirstRecords { events, bodies, money: cap.into_iter().collect() };
                 Run::open(runtime.clone(), id, opening, trace, cancel, funds, begins).await?
             }
             Start::TakeOver { lease, logs, bodies, cancelled: asked } => {
                 cancelled = asked;
-                // The run belongs to its owner, and the owner pays, whichever worker resumes it.
-                let runtime = runtime.with_actor(runtime.loom().run(id).await?.owner);
-                let funds = RunFunds::resolve(&runtime, &cantrip, id, entity).await?;
                 let mut run = Run::take_over(runtime.clone(), id, loom, trace, cancel, lease, funds).await?;
                 run.accounting.set_root(entity);
                 run.restore(logs, bodies);

@@ -90,6 +90,8 @@ impl Runtime {
             context,
             past,
             sandbox_state: SandboxState::default(),
+            under: None,
+            scope: None,
             cancel,
             start: Start::Open { events: vec![root.into(), new.into(), cast.into()], bodies },
         }))

@@ -27,7 +27,7 @@ mod touched_labels;
 mod waiting;
 
 pub use approvals::{HumanDecision, PendingApproval};
-pub use cancel::Cancel;
+pub use cancel::{Cancel, StopLevel, requests_cancel};
 pub use cantrip::{AnyVerifier, Cantrip, CantripBuilder, CommandVerifier, Verdict, Verifier, loom_id_for};
 pub use cantrip_turn::{Call, CantripFault, CantripFaults, fold, list, policy_denial};
 pub use driver::{CastEnd, CastEndKind, ExtraWrites, MachineClock, MachineEntropy, RunObserver, RunStart, Runtime};

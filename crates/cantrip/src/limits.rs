@@ -24,6 +24,9 @@ cantrip_canon::limits! {
     HEARTBEAT_MS: u64 = 10_000, "ms";
     /// The interval at which a process checks whether the cancellation of its run was requested.
     CANCEL_LOOK_MS: u64 = 1_000, "ms";
+    /// The interval at which a trial that waits for the money of its job asks again: another process may have settled the
+    /// holds that are in the way.
+    TREE_LOOK_MS: u64 = 250, "ms";
     /// The maximum number of children of one batch that run at the same time.
     BATCH_TOGETHER_MAX: usize = 8, "children";
     /// The maximum number of entities of one tree that run at the same time. An entity that waits for its children does

@@ -20,6 +20,7 @@ pub struct CastOptions {
     pub(crate) budget: Option<Money>,
     pub(crate) run: Option<RunId>,
     pub(crate) follows: Option<EntityId>,
+    pub(crate) under: Option<RunId>,
     pub(crate) cancel: Cancel,
 }
 
@@ -33,8 +34,16 @@ impl CastOptions {
             budget: None,
             run: None,
             follows: None,
+            under: None,
             cancel: Cancel::new(),
         }
+    }
+
+    /// Casts below another run, a job: that run is the root of this one, of its holds and of its caps. So the trials of a
+    /// job wait for each other's holds and never overdraw the cap of the job together.
+    pub fn under(mut self, root: RunId) -> Self {
+        self.under = Some(root);
+        self
     }
 
     /// Makes the new entity take the place of this one in a conversation: the intents that this one received since its

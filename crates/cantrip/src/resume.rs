@@ -131,6 +131,8 @@ impl Runtime {
             context,
             past,
             sandbox_state: SandboxState::default(),
+            under: view.root_run_id,
+            scope: cast.budget_scope,
             cancel: cancel.clone(),
             start: Start::TakeOver { lease, logs, bodies, cancelled: cancel::is_asked_for(&records) },
         })))

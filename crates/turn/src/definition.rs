@@ -56,6 +56,9 @@ pub struct Settings {
     pub retry: RetryPolicy,
     /// True if a root run waits while its crystal is unavailable.
     pub park: bool,
+    /// True if the output of a request is never cut to what the money that is left affords: a request whose whole worst
+    /// case does not fit is not sent.
+    pub whole: bool,
     /// True if the crystal is offered no tools, whatever its profile says.
     pub fenced: bool,
     /// True if a verifier checks the answers.
@@ -181,6 +184,12 @@ impl Definition {
             }
         }
         self.with_settings(settings)
+    }
+
+    /// Returns the definition whose requests are sent with their whole output cap or not at all.
+    #[must_use]
+    pub fn with_whole_output(&self) -> Self {
+        self.with_settings(Settings { whole: true, ..self.settings.clone() })
     }
 
     /// Returns the definition for an entity that was made with this window, if the crystal's profile has none.

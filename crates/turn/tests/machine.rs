@@ -87,6 +87,7 @@ fn definition(circle: Circle) -> Definition {
         folding: FoldOptions::default(),
         retry: RetryPolicy::default(),
         park: true,
+        whole: false,
         fenced: false,
         verified: false,
     };

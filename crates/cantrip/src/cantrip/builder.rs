@@ -28,6 +28,7 @@ pub struct CantripBuilder {
     folding: FoldOptions,
     retry: RetryPolicy,
     runs_end: bool,
+    whole: bool,
     fenced: bool,
     summarises: Option<AnyCrystal>,
     profile: ProfileRow,
@@ -143,6 +144,13 @@ impl CantripBuilder {
     /// Sets whether a root run waits while its crystal is unavailable; the default is true.
     pub fn park(mut self, park: bool) -> Self {
         self.runs_end = !park;
+        self
+    }
+
+    /// Sets whether requests are sent with their whole output cap or not at all; the default is to cut the output to what
+    /// the money that is left affords. Scores of answers that were cut by money could not be compared.
+    pub fn whole_output(mut self, whole: bool) -> Self {
+        self.whole = whole;
         self
     }
 
@@ -292,6 +300,7 @@ impl CantripBuilder {
             folding: self.folding,
             retry: self.retry,
             park: !self.runs_end,
+            whole: self.whole,
             fenced: self.fenced,
             verified: self.verifier.is_some(),
         })?;

@@ -23,6 +23,7 @@ use super::token_budget::{QueueTicket, TokenHold};
 use super::{GuardWording, HaltSignal, LoadedBodies, Run, Runtime};
 use crate::cantrip::Cantrip;
 use crate::events::EventEmitter;
+use crate::limits::TREE_LOOK_MS;
 use crate::runtime_error::RunError;
 use crate::telemetry::SpanScope;
 use crate::waiting::Waiting;
@@ -343,10 +344,18 @@ impl EntityDriver {
             WriteOutcome::Wait => {
                 // While this entity waits for others, it gives up its place: they might need it.
                 self.place = None;
+                let look = async {
+                    if run.funds.is_shared() {
+                        tokio::time::sleep(Duration::from_millis(TREE_LOOK_MS)).await;
+                    } else {
+                        std::future::pending::<()>().await;
+                    }
+                };
                 tokio::select! { biased;
                     _ = self.halting.wait_halted() => {}
                     () = self.halting.wait_paused() => {}
                     () = settled => {}
+                    () = look => {}
                 }
                 self.place = Arc::clone(&self.run.places).acquire_owned().await.ok();
                 return Ok(Some(UnpaidReason::Waited));

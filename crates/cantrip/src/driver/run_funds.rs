@@ -32,6 +32,10 @@ pub(crate) struct RunFunds {
     owner: Payer,
     /// The entity whose conversation this is: the root entity, for the whole tree.
     thread: EntityId,
+    /// The run at the root of the tree: the run itself, or the job that it is below.
+    root: RunId,
+    /// True if the run is below a job, so that other runs hold money of the same tree.
+    below_job: bool,
     funds: Mutex<Funds<Arc<RunPayer>>>,
     /// The time when the authorization was last read.
     looked: Mutex<Option<Instant>>,
@@ -42,7 +46,8 @@ pub(crate) struct RunFunds {
     room: Mutex<Option<u64>>,
     /// The amounts reserved for calls in progress.
     held: Mutex<HashMap<ReservationId, Money>>,
-    settlement: Notify,
+    /// Shared by all runs of the tree that this process drives.
+    settlement: Arc<Notify>,
 }
 
 impl RunFunds {
@@ -52,22 +57,27 @@ impl RunFunds {
         cantrip: &Cantrip,
         run: RunId,
         entity: EntityId,
+        under: Option<RunId>,
     ) -> Result<Self, RunError> {
         let owner = owner_of(runtime.actor()).map_err(RunError::Nameless)?;
-        let principal = Principal::of_run(owner.clone(), run, entity, cantrip.name());
+        let root = under.unwrap_or(run);
+        let of_run = Principal::of_run(owner.clone(), run, entity, cantrip.name());
+        let principal = Principal { root_run_id: Some(root.to_string()), ..of_run };
         let found = runtime.funds(principal, runtime.authorization()).await?;
         let room = found.as_ref().payer().and_then(remaining_micros);
-        let funds = found.map(|found| Arc::new(payer_from(&found, owner.clone(), entity)));
+        let funds = found.map(|found| Arc::new(payer_from(&found, owner.clone(), entity, root)));
         Ok(Self {
             owner,
             thread: entity,
+            root,
+            below_job: under.is_some(),
             funds: Mutex::new(funds),
             looked: Mutex::new(Some(Instant::now())),
             currency: cantrip.price().currency(),
             account: TokenBudget::default(),
             room: Mutex::new(room),
             held: Mutex::default(),
-            settlement: Notify::new(),
+            settlement: under.map_or_else(Arc::default, |root| runtime.settlements_of(root)),
         })
     }
 
@@ -82,19 +92,27 @@ impl RunFunds {
 
     /// Returns the principal for policy evaluation, in a run of an agent with this name.
     pub(crate) fn principal(&self, run: RunId, agent: Option<&str>) -> Principal {
-        Principal::of_run(self.owner.clone(), run, self.thread, agent)
+        let of_run = Principal::of_run(self.owner.clone(), run, self.thread, agent);
+        Principal { root_run_id: Some(self.root.to_string()), ..of_run }
     }
 
     pub(crate) fn currency(&self) -> Currency {
         self.currency
     }
 
-    /// Returns the cap that a root's wards set on its whole tree.
+    /// Returns true if runs beside this one hold money of the same tree. Another process may settle their holds, which
+    /// notifies nobody here.
+    pub(crate) fn is_shared(&self) -> bool {
+        self.below_job
+    }
+
+    /// Returns the cap that a root's wards set on its whole tree. Below a job, it is also bound by the cap of the job.
     pub(crate) fn cap(&self, scope: &str, wards: &Wards) -> Option<Operation> {
         let payer = self.payer()?;
         let limit = *wards.max_cost.iter().find(|limit| limit.currency() == payer.currency)?;
         let (authorization, scope) = (payer.authorization, scope.to_owned());
-        Some(Operation::SetCap(SetCap { authorization, scope, parent: None, limit }))
+        let parent = self.below_job.then(|| self.root.to_string());
+        Some(Operation::SetCap(SetCap { authorization, scope, parent, limit }))
     }
 
     /// Adds an entity below its parent.
@@ -157,7 +175,7 @@ impl RunFunds {
         }
         let found = runtime.loom().authorization(payer.authorization).await?;
         if found.agreement.revision != payer.named.revision {
-            let renewed = Funds::Paid(Arc::new(payer_from(&found, payer.owner.clone(), payer.thread)));
+            let renewed = Funds::Paid(Arc::new(payer_from(&found, payer.owner.clone(), payer.thread, payer.root)));
             *self.funds.lock().unwrap_or_else(PoisonError::into_inner) = renewed;
         }
         *self.room.lock().unwrap_or_else(PoisonError::into_inner) = remaining_micros(&found);
@@ -174,12 +192,13 @@ impl RunFunds {
     }
 }
 
-fn payer_from(found: &Authorization, owner: Payer, thread: EntityId) -> RunPayer {
+fn payer_from(found: &Authorization, owner: Payer, thread: EntityId, root: RunId) -> RunPayer {
     let terms = &found.agreement.terms;
     RunPayer {
         authorization: found.id,
         owner,
         thread,
+        root,
         currency: terms.currency,
         limited: remaining_micros(found).is_some(),
         named: ResolvedAuthorization {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher};
 use std::panic::AssertUnwindSafe;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cantrip_canon::{Clock, EntityId, Entropy, IdSource, Instant, Now, Redactor, RunId, Timestamp};
@@ -18,6 +18,7 @@ use cantrip_loom::{
 use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_spend::AuthorizationRef;
 use cantrip_trace::TracedHosts;
+use tokio::sync::Notify;
 
 use super::sandbox::SnapshotBase;
 use super::{HaltSignal, IdleSandboxes, RunObserver};
@@ -62,6 +63,8 @@ struct Inner {
     swept: Arc<Mutex<Option<tokio::time::Instant>>>,
     /// The gate sessions of entities whose runs wait here.
     resting: Arc<Mutex<BTreeMap<EntityId, GateSessions>>>,
+    /// The notices of settled reservations, for each job whose trials are driven here.
+    settlements: Arc<Mutex<HashMap<RunId, Weak<Notify>>>>,
 }
 
 impl fmt::Debug for Runtime {
@@ -106,6 +109,7 @@ impl Runtime {
             under_way: Arc::default(),
             swept: Arc::default(),
             resting: Arc::default(),
+            settlements: Arc::default(),
         }))
     }
 
@@ -248,6 +252,23 @@ impl Runtime {
     /// Removes the gate sessions of the entity and returns them.
     pub(crate) fn take_belongings(&self, entity: EntityId) -> Option<GateSessions> {
         self.0.resting.lock().unwrap_or_else(PoisonError::into_inner).remove(&entity)
+    }
+
+    /// Returns the notice that a reservation of this tree was settled, shared by all its runs that are driven here.
+    pub(crate) fn settlements_of(&self, root: RunId) -> Arc<Notify> {
+        let mut settlements = self.0.settlements.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = settlements.get(&root).and_then(Weak::upgrade) {
+            return known;
+        }
+        settlements.retain(|_, notice| notice.strong_count() > 0);
+        let notice = Arc::new(Notify::new());
+        settlements.insert(root, Arc::downgrade(&notice));
+        notice
+    }
+
+    /// Returns the id under which this process holds leases.
+    pub fn worker_id(&self) -> &WorkerId {
+        self.owner()
     }
 
     /// Returns a new id for a run, for callers that must know the id before the cast begins.

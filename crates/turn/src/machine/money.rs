@@ -8,7 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{CastId, Currency, EntityId, Hash, Money, Timestamp};
+use cantrip_canon::{CastId, Currency, EntityId, Hash, Money, RunId, Timestamp};
 use cantrip_crystal::limits::WINDOW_TOKENS_ASSUMED;
 use cantrip_crystal::{Charge, Price};
 use cantrip_loom::{CallId, Error};
@@ -30,6 +30,9 @@ pub struct RunPayer {
     pub owner: Payer,
     /// The root entity, whose conversation the whole tree belongs to.
     pub thread: EntityId,
+    /// The root of the tree of runs: the run itself, or the job that it is a trial of. The holds of one tree wait for
+    /// each other.
+    pub root: RunId,
     pub currency: Currency,
     /// The terms as they were last read. `named` is how a decision refers to them.
     pub terms: Arc<Terms>,
@@ -100,10 +103,12 @@ impl Machine {
             Price::Listed(_) => {}
         }
         let mut output = wanted;
-        if let Some(left) = world.money_left {
+        let whole = self.facts.definition.settings().whole;
+        // With a ledger, the whole worst case is asked of it: it may be that only other holds of the tree are in the way.
+        if let Some(left) = world.money_left.filter(|_| !whole || world.payer().is_none()) {
             let affords = price.affordable_tokens(left, prompt).unwrap_or(0);
             output = output.min(u32::try_from(affords).unwrap_or(u32::MAX));
-            let least = wanted.min(OUTPUT_TOKENS_MIN);
+            let least = if whole { wanted } else { wanted.min(OUTPUT_TOKENS_MIN) };
             if output < least {
                 return RequestCost::TooDear {
                     shortest: price.worst_cost(prompt, u64::from(least)),
@@ -174,7 +179,7 @@ impl Machine {
         let hold = Hold {
             authorization: payer.authorization,
             run,
-            root_run: run,
+            root_run: payer.root,
             call: key,
             attempt: 1,
             amount,
@@ -197,7 +202,8 @@ impl Machine {
     }
 
     fn principal(&self, payer: &RunPayer) -> Principal {
-        Principal::of_run(payer.owner.clone(), self.facts.run, payer.thread, self.facts.definition.name())
+        let of_run = Principal::of_run(payer.owner.clone(), self.facts.run, payer.thread, self.facts.definition.name());
+        Principal { root_run_id: Some(payer.root.to_string()), ..of_run }
     }
 
     /// Settles a hold in the step of the next records.
