@@ -87,8 +87,9 @@ fn item(block: &Block<'_>) -> Option<Value> {
             let content = json!([{"type": "output_text", "text": text, "annotations": []}]);
             (json!({"type": "message", "role": "assistant", "content": content}), *with)
         }
-        // Any other message came from another source, or was recorded before ids and statuses were kept.
-        Block::Text(text, _) => (json!({"role": "assistant", "content": text}), None),
+        // Any other message came from another source, or was recorded before ids and statuses were kept. OpenAI does not
+        // need its type; llama.cpp rejects an assistant's message without it.
+        Block::Text(text, _) => (json!({"type": "message", "role": "assistant", "content": text}), None),
         Block::Call(call, with) => {
             let arguments = arguments_text(&call.args);
             let item = json!({"type": "function_call", "call_id": call.tool_call_id, "name": call.gate, "arguments": arguments});
