@@ -164,7 +164,8 @@ impl Transition {
     }
 }
 
-/// A cap on the spending of a subtree, from a ward or an option `max_cost`.
+/// A cap on the spending of a subtree, from a ward, an option `max_cost` or the budget of a job. A cap without a parent
+/// may be set again with a higher limit; nothing else of it changes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetCap {
     pub authorization: AuthorizationRef,

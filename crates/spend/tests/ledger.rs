@@ -256,6 +256,14 @@ fn a_cap_binds_its_subtree_beside_every_cap_above_it() {
     let fits = hold(&mut ledger, "d", "ent_other", 45);
     assert_eq!(ledger.reserve(fits), Ok(OperationOutcome::Done));
     ledger.adds_up();
+    let more = hold(&mut ledger, "e", "ent_other", 45);
+    assert_eq!(ledger.reserve(more.clone()), Ok(OperationOutcome::Wait), "the root is full");
+    let lower = ledger.apply(WriteAccess::Lease { epoch: 1 }, &[cap("ent_root", None, 99)]);
+    assert_eq!(lower, Err(LedgerFault::IdempotencyConflict), "a cap is never lowered");
+    let raised = ledger.apply(WriteAccess::Lease { epoch: 1 }, &[cap("ent_root", None, 145)]);
+    assert_eq!(raised, Ok(OperationOutcome::Done));
+    assert_eq!(ledger.reserve(more), Ok(OperationOutcome::Done), "the cap of a whole tree can be raised");
+    ledger.adds_up();
 }
 
 #[test]

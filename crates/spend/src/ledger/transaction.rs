@@ -366,8 +366,17 @@ impl<'a> LedgerTransaction<'a> {
         terms.limit.minus(Money::zero(currency))?;
         let key = (terms.authorization, terms.scope.clone());
         if let Some(existing) = self.cap(&key) {
-            let same = existing.terms == *terms;
-            return if same { Ok(OperationOutcome::Replay) } else { Err(LedgerFault::IdempotencyConflict) };
+            if existing.terms == *terms {
+                return Ok(OperationOutcome::Replay);
+            }
+            // The cap of a whole tree may be raised: a job that ran out goes on under a larger one.
+            let is_root = existing.terms.parent.is_none() && terms.parent.is_none();
+            if is_root && existing.terms.limit.micros() < terms.limit.micros() {
+                let raised = Cap { terms: terms.clone(), counters: existing.counters };
+                self.changes.caps.insert(key, raised);
+                return Ok(OperationOutcome::Done);
+            }
+            return Err(LedgerFault::IdempotencyConflict);
         }
         if let Some(parent) = &terms.parent
             && self.path(terms.authorization, parent)?.len() >= CAPS_DEPTH_MAX

@@ -114,7 +114,7 @@ fn cap(cap: &Cap) -> SqlStatement {
     SqlStatement {
         sql: "INSERT INTO spend_caps (authorization_id, scope_id, parent_scope_id, cap, spent, reserved) \
               VALUES (?1, ?2, ?3, ?4, ?5, ?6) ON CONFLICT (authorization_id, scope_id) \
-              DO UPDATE SET spent = excluded.spent, reserved = excluded.reserved",
+              DO UPDATE SET cap = excluded.cap, spent = excluded.spent, reserved = excluded.reserved",
         values: vec![
             cap.terms.authorization.to_string().into(),
             cap.terms.scope.as_str().into(),
