@@ -36,6 +36,10 @@ pub use improve::{
     VerdictIdFault, VerdictRow, VerdictWord, Weight, WeightFault, check_group, dataset_hash, dataset_schema,
     eval_report_schema, is_look_at, micro_number, micro_of, near_form, near_hash, place, results_hash,
 };
+pub use improve::{
+    CompositeRule, Decimal, F1Parts, JUDGE_SIGNATURE, JudgeSpec, Metric, MetricFault, MetricField, MetricKind, MetricPart,
+    NeedleMode, Normalise, PREFER_SIGNATURE, PatternWant, metric_schema,
+};
 pub use pointer::{
     Action, Bucket, Canary, CanaryScope, ChangeAuthor, Pointer, PointerAudit, PointerFault, PointerOperation,
     PointerUpdate, RolloutSide, Variant, bucket,

@@ -67,4 +67,20 @@ cantrip_canon::limits! {
     SPLIT_EXAMPLES_MIN: u64 = 5, "examples";
     /// The maximum number of epochs of a job: how often each trial is repeated.
     EPOCHS_MAX: u64 = 20, "epochs";
+    /// The maximum size of a metric as canonical JSON, with the contents of its files.
+    METRIC_BYTES_MAX: usize = 256 << 10, "bytes";
+    /// The maximum number of parts of one metric.
+    METRIC_PARTS_MAX: usize = 16, "parts";
+    /// The maximum depth of metrics inside each other.
+    METRIC_DEPTH_MAX: usize = 4, "levels";
+    /// The maximum size of a compiled pattern.
+    METRIC_PATTERN_BYTES_MAX: usize = 1 << 20, "bytes";
+    /// The default timeout of a metric's command.
+    METRIC_COMMAND_SECONDS: u64 = 10, "s";
+    /// The maximum timeout of a metric's command.
+    METRIC_COMMAND_SECONDS_MAX: u64 = 600, "s";
+    /// The maximum length of the feedback about one output. The rest is cut.
+    FEEDBACK_CHARS_MAX: usize = 2_000, "characters";
+    /// The length of a value that is shown in feedback.
+    FEEDBACK_VALUE_CHARS: usize = 200, "characters";
 }

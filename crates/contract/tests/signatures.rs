@@ -72,7 +72,8 @@ fn every_signature_that_comes_along_is_sound_and_each_id_is_its_own() {
             "@cantrip/text/Classify.v1",
             "@cantrip/long/Answer.v1",
             "@cantrip/eval/Judge.v1",
-            "@cantrip/compile/Reflect.v1"
+            "@cantrip/compile/Reflect.v1",
+            "@cantrip/eval/Prefer.v1"
         ]
     );
 }

@@ -39,8 +39,6 @@ cantrip::canon::limits! {
     EXAMPLE_FAULTS_MAX: usize = 100, "faults";
     /// The maximum number of references within a schema that are followed to find the type of a table's column.
     SCHEMA_REFERENCES_MAX: usize = 16, "references";
-    /// The minimum number of examples in the holdout and the test split of a dataset.
-    SPLIT_EXAMPLES_MIN: u64 = 5, "examples";
     /// The reward from which on an output counts as right, in millionths of the declared range, which is 0 to 1.
     LABEL_MIN_REWARD_MICRO: i64 = 800_000, "millionths";
     /// The number of receipts, of examples or of versions that are read at once.
@@ -67,6 +65,16 @@ cantrip::canon::limits! {
     METRIC_OUTPUT_BYTES_MAX: usize = 64 << 10, "bytes";
     /// The share of pairs that may change with the places of the two outputs before a judge counts as inconsistent.
     POSITION_FLIPS_PPM_MAX: u64 = 300_000, "parts per million";
-    /// The minimum number of outputs with a human verdict that a judge is compared with.
-    AGREEMENT_VERDICTS_MIN: u64 = 30, "verdicts";
+    /// The default number of times that each trial of an evaluation is made.
+    EVAL_EPOCHS_DEFAULT: u64 = 1, "epochs";
+    /// The maximum number of trials of one job.
+    JOB_TRIALS_MAX: u64 = 1_000_000, "trials";
+    /// The share of a side's trials that may have no score before an evaluation counts as incomplete.
+    EVAL_UNSCORED_PERCENT_MAX: u64 = 5, "percent";
+    /// The maximum size of a token of an output, for the worst-case cost of a judge that reads it.
+    JUDGED_TOKEN_BYTES_BOUND: u64 = 8, "bytes";
+    /// The number of result rows, receipts or reports of an evaluation that are read at once.
+    EVAL_PAGE: usize = 500, "rows";
+    /// The percentage of callers that a suggested canary gets.
+    SUGGESTED_CANARY_PERCENT: u64 = 10, "percent";
 }

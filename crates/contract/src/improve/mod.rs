@@ -6,6 +6,7 @@ mod example;
 mod ids;
 mod job;
 mod job_row;
+mod metric;
 mod report;
 mod report_row;
 mod results;
@@ -30,6 +31,10 @@ pub use ids::{
 };
 pub use job::{COMPILER_VERSION, JobModels, JobSpec, JobSpecFault, OptimiserSpec, TrialKey};
 pub use job_row::{JobBounds, JobKind, JobRow, JobStatus, JobUpdate};
+pub use metric::{
+    CompositeRule, Decimal, F1Parts, JUDGE_SIGNATURE, JudgeSpec, Metric, MetricFault, MetricField, MetricKind, MetricPart,
+    NeedleMode, Normalise, PREFER_SIGNATURE, PatternWant, metric_schema,
+};
 pub use report::{
     AgreementPart, CastsPart, CostPart, DeltaPart, EvalReport, EvalReportFault, EvalStatus, EvalVerdict,
     IntervalMethod, JudgePart, LabelPart, LatencyPart, LookPart, ModelsPart, ScorePart, SideCounts,

@@ -5,11 +5,12 @@ use std::sync::OnceLock;
 use super::{NoFiles, Signature};
 
 /// Each file, by its name.
-pub const BUILT_IN: [(&str, &str); 4] = [
+pub const BUILT_IN: [(&str, &str); 5] = [
     ("classify.toml", include_str!("files/classify.toml")),
     ("answer.toml", include_str!("files/answer.toml")),
     ("judge.toml", include_str!("files/judge.toml")),
     ("reflect.toml", include_str!("files/reflect.toml")),
+    ("prefer.toml", include_str!("files/prefer.toml")),
 ];
 
 /// All built-in signatures, parsed once.

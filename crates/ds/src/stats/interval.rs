@@ -1,6 +1,8 @@
 //! Intervals of a mean: the bootstrap over units, and Wilson's interval of a share.
 
-use crate::limits::{RESAMPLES, RESAMPLE_TAIL};
+use cantrip_contract::{IntervalMethod, ScorePart};
+
+use crate::limits::{RESAMPLE_TAIL, RESAMPLES};
 
 use super::unit::{Observation, Unit, mean, rounded_quotient, units};
 use super::{Random, look};
@@ -96,35 +98,10 @@ fn same_weight(units: &[Unit]) -> Option<(i128, Vec<i64>)> {
     Some((weight, sums))
 }
 
-/// The way in which the interval of a score was computed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum IntervalMethod {
-    Wilson,
-    Bootstrap,
-}
-
-impl IntervalMethod {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Wilson => "wilson",
-            Self::Bootstrap => "bootstrap",
-        }
-    }
-}
-
-/// The mean score of one side with its 95 % interval.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ScoreInterval {
-    pub mean: i64,
-    pub low: i64,
-    pub high: i64,
-    pub method: IntervalMethod,
-}
-
 /// Returns the interval of the score of one side. `label` is the id of the evaluation and `|score` or `|baseline`. Where
 /// every score is 0 or 1, there is one epoch, all weights are equal and there are no groups, it is Wilson's interval; the
 /// bootstrap would say that 30 of 30 leave no doubt. Returns none if there is no score.
-pub fn score_interval(label: &str, scores: &[Observation<'_>], epochs: u64) -> Option<ScoreInterval> {
+pub fn score_interval(label: &str, scores: &[Observation<'_>], epochs: u64) -> Option<ScorePart> {
     let first = scores.first()?;
     let units = units(scores);
     let mean = mean(&units)?;
@@ -135,10 +112,16 @@ pub fn score_interval(label: &str, scores: &[Observation<'_>], epochs: u64) -> O
     if epochs == 1 && scores.iter().all(plain) {
         let right = scores.iter().filter(|score| score.value_micro == ONE).count();
         let Bounds { low, high } = wilson(right as u64, scores.len() as u64)?;
-        return Some(ScoreInterval { mean, low, high, method: IntervalMethod::Wilson });
+        return score_part(mean, low, high, IntervalMethod::Wilson);
     }
     let Bounds { low, high } = Resampled::new(label, &units)?.interval();
-    Some(ScoreInterval { mean, low, high, method: IntervalMethod::Bootstrap })
+    score_part(mean, low, high, IntervalMethod::Bootstrap)
+}
+
+/// Returns the part of a report; none for a negative number, which no score is.
+fn score_part(mean: i64, low: i64, high: i64, method: IntervalMethod) -> Option<ScorePart> {
+    let [mean, low, high] = [mean, low, high].map(|micro| u64::try_from(micro).ok());
+    Some(ScorePart { mean: mean?, low: low?, high: high?, method })
 }
 
 /// Returns Wilson's 95 % interval of `right` out of `n`; none if `n` is 0 or `right` is above it.

@@ -4,6 +4,8 @@
 //! 0.05 / (k (k + 1)): the levels of all looks together are 5 %. From the second look on the flip test must agree,
 //! because the bootstrap of a small sample passes so small a level too easily.
 
+use cantrip_contract::{DeltaPart, EvalVerdict, LookPart};
+
 use crate::limits::{LEVEL_PPM, LOOKS_MAX, RESAMPLES};
 
 use super::interval::{Bounds, Resampled};
@@ -15,58 +17,15 @@ const POWER_FACTOR: f64 = 7.84;
 /// The share of examples that are assumed to differ.
 const SHARE_DIFFERING: f64 = 0.3;
 
-/// The result of a comparison. No other word is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Finding {
-    Better,
-    Worse,
-    Undecided,
-}
-
-impl Finding {
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Better => "better",
-            Self::Worse => "worse",
-            Self::Undecided => "undecided",
-        }
-    }
-}
-
-/// The difference of two sides on the same units, in millionths.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Difference {
-    pub mean: i64,
-    /// The bounds of the 95 % interval.
-    pub low: i64,
-    pub high: i64,
-    /// The number of units in which the subject scored more.
-    pub wins: u64,
-    pub losses: u64,
-    pub ties: u64,
-    pub sign_p_ppm: u64,
-    /// The p-value of the flip test for "better".
-    pub flip_p_ppm: u64,
-}
-
-/// A look, with its level and the bounds of the difference at that level.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LookBounds {
-    pub k: u64,
-    pub level_ppm: u64,
-    pub low: i64,
-    pub high: i64,
-}
-
 /// The comparison of a subject with its baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Comparison {
     pub units: u64,
-    pub delta: Difference,
+    pub delta: DeltaPart,
     /// None if the examples are no test split.
-    pub look: Option<LookBounds>,
+    pub look: Option<LookPart>,
     /// None without a look: such a comparison speaks for nothing.
-    pub finding: Option<Finding>,
+    pub verdict: Option<EvalVerdict>,
 }
 
 /// Returns k (k + 1).
@@ -90,16 +49,16 @@ pub fn is_spent(k: u64) -> bool {
     k > LOOKS_MAX
 }
 
-/// Returns the finding of look `k` with these bounds. The p-values are those of the flip test; they count from the second
+/// Returns the verdict of look `k` with these bounds. The p-values are those of the flip test; they count from the second
 /// look on.
-pub fn verdict(k: u64, bounds: Bounds, flip_better_ppm: u64, flip_worse_ppm: u64) -> Finding {
+pub fn verdict(k: u64, bounds: Bounds, flip_better_ppm: u64, flip_worse_ppm: u64) -> EvalVerdict {
     let passes = |p: u64| !is_spent(k) && (k == 1 || p <= level_ppm(k));
     if bounds.low > 0 && passes(flip_better_ppm) {
-        Finding::Better
+        EvalVerdict::Better
     } else if bounds.high < 0 && passes(flip_worse_ppm) {
-        Finding::Worse
+        EvalVerdict::Worse
     } else {
-        Finding::Undecided
+        EvalVerdict::Undecided
     }
 }
 
@@ -123,7 +82,7 @@ pub fn compare(eval_id: &str, differences: &[Observation<'_>], k: Option<u64>) -
     let count = |chosen: fn(&Unit) -> bool| units.iter().filter(|unit| chosen(unit)).count() as u64;
     let (wins, losses) = (count(|unit| unit.weighted > 0), count(|unit| unit.weighted < 0));
     let flip_better = flip_p_ppm(&format!("{eval_id}|flip"), &units);
-    let delta = Difference {
+    let delta = DeltaPart {
         mean: delta_mean,
         low,
         high,
@@ -134,14 +93,13 @@ pub fn compare(eval_id: &str, differences: &[Observation<'_>], k: Option<u64>) -
         flip_p_ppm: flip_better,
     };
     let bounds = k.map(|k| resampled.look(k));
-    let finding = k.zip(bounds).map(|(k, bounds)| {
+    let found = k.zip(bounds).map(|(k, bounds)| {
         // The test of the other side is made only where it decides.
         let flip_worse = if k > 1 && bounds.high < 0 { flip_worse_p_ppm(eval_id, &units) } else { 0 };
         verdict(k, bounds, flip_better, flip_worse)
     });
-    let look =
-        k.zip(bounds).map(|(k, Bounds { low, high })| LookBounds { k, level_ppm: level_ppm(k), low, high });
-    Some(Comparison { units: units.len() as u64, delta, look, finding })
+    let look = k.zip(bounds).map(|(k, Bounds { low, high })| LookPart { k, level_ppm: level_ppm(k), low, high });
+    Some(Comparison { units: units.len() as u64, delta, look, verdict: found })
 }
 
 /// Returns the p-value of the flip test for "worse".
