@@ -7,13 +7,13 @@
 
 use std::time::Duration;
 
-use cantrip_canon::Timestamp;
+use cantrip_canon::{Hash, Timestamp};
 use cantrip_reply::{Refusal, codes};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::limits::{
-    PROMOTE_AGE_DAYS_MAX, PROMOTE_AHEAD_MINUTES_MAX, PROMOTE_COST_PERCENT_MAX, PROMOTE_EXAMPLES_MIN,
+    JUDGE_VERDICTS_MIN, PROMOTE_AGE_DAYS_MAX, PROMOTE_AHEAD_MINUTES_MAX, PROMOTE_COST_PERCENT_MAX, PROMOTE_EXAMPLES_MIN,
     PROMOTE_MARGIN_MICRO,
 };
 use crate::{CompiledId, EvalStatus, Pointer, PromotionEvidence, SignatureId, Split};
@@ -48,20 +48,99 @@ impl PromotionRule {
     pub const NOT_WORSE: Self = Self::NotWorse { margin_micro: PROMOTE_MARGIN_MICRO };
 }
 
+/// The source of the evidence for a promotion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EvidenceSource {
+    /// A stored evaluation that was verified from its rows.
+    Stored {
+        /// The hash of its report.
+        report_hash: Hash,
+        /// True if its metric may give other scores another time, and the caller accepts that.
+        not_reproducible: bool,
+    },
+    /// A report that was made elsewhere, which nothing here can verify.
+    External,
+}
+
+/// The evidence for a promotion, with its source.
+#[derive(Debug, Clone, PartialEq)]
+pub struct SourcedEvidence {
+    pub evidence: PromotionEvidence,
+    pub source: EvidenceSource,
+}
+
+impl SourcedEvidence {
+    /// Returns the evidence of a report that was made elsewhere.
+    pub fn external(evidence: PromotionEvidence) -> Self {
+        Self { evidence, source: EvidenceSource::External }
+    }
+
+    /// The value that the audit stores: the evidence, its hash, and its source.
+    fn audit_value(&self) -> Value {
+        let mut kept = json!({"evaluation": self.evidence.content(), "evaluation_hash": self.evidence.hash()});
+        match self.source {
+            EvidenceSource::Stored { report_hash, not_reproducible } => {
+                kept["external"] = json!(false);
+                kept["report_hash"] = json!(report_hash);
+                if not_reproducible {
+                    kept["not_reproducible"] = json!(true);
+                }
+            }
+            EvidenceSource::External => kept["external"] = json!(true),
+        }
+        kept
+    }
+}
+
+/// A stored evaluation as a promotion reads it: the evidence, and the doubts that the evidence does not show.
+#[derive(Debug, Clone, PartialEq)]
+pub struct StoredEvidence {
+    pub evidence: PromotionEvidence,
+    pub report_hash: Hash,
+    /// The first difference between the stored report and the report that its rows give.
+    pub altered: Option<String>,
+    /// True if the metric has a judge whose agreement with people was not shown.
+    pub has_unproven_judge: bool,
+    /// The number of the look, if the test split had been looked at too often.
+    pub spent_look: Option<u64>,
+    /// False if the metric may give other scores another time.
+    pub is_reproducible: bool,
+}
+
+impl StoredEvidence {
+    /// Returns the criteria that only a stored evaluation can fail.
+    fn doubts(&self, accept_not_reproducible: bool) -> Vec<UnmetCriterion> {
+        let doubts = [
+            self.altered.clone().map(UnmetCriterion::Altered),
+            self.has_unproven_judge.then_some(UnmetCriterion::JudgeUnproven),
+            self.spent_look.map(UnmetCriterion::TestSpent),
+            (!self.is_reproducible && !accept_not_reproducible).then_some(UnmetCriterion::NotReproducible),
+        ];
+        doubts.into_iter().flatten().collect()
+    }
+
+    /// Returns the evidence with its source, for the audit.
+    pub fn sourced(self) -> SourcedEvidence {
+        let source =
+            EvidenceSource::Stored { report_hash: self.report_hash, not_reproducible: !self.is_reproducible };
+        SourcedEvidence { evidence: self.evidence, source }
+    }
+}
+
 /// The grounds on which an artifact is served to everyone.
 #[derive(Debug, Clone, PartialEq)]
 pub enum PromotionGrounds {
     /// This evaluation met these criteria.
-    Evaluated { evaluation: PromotionEvidence, bar: PromotionCriteria },
+    Evaluated { evaluation: SourcedEvidence, bar: PromotionCriteria },
     /// The check was skipped. An evaluation may be given anyway, whatever its result.
-    Forced { evaluation: Option<PromotionEvidence> },
+    Forced { evaluation: Option<SourcedEvidence> },
 }
 
 impl PromotionGrounds {
     pub fn evaluation(&self) -> Option<&PromotionEvidence> {
         match self {
-            Self::Evaluated { evaluation, .. } => Some(evaluation),
-            Self::Forced { evaluation } => evaluation.as_ref(),
+            Self::Evaluated { evaluation, .. } => Some(&evaluation.evidence),
+            Self::Forced { evaluation } => evaluation.as_ref().map(|evaluation| &evaluation.evidence),
         }
     }
 
@@ -72,18 +151,15 @@ impl PromotionGrounds {
         }
     }
 
-    /// The value that the audit stores: the report as it was read, its hash, and the criteria that it met.
+    /// The value that the audit stores: the evidence as it was read, its hash and source, and the criteria that it met.
     pub fn audit_value(&self) -> Value {
-        let report = |evaluation: &PromotionEvidence| {
-            json!({"evaluation": evaluation.content(), "evaluation_hash": evaluation.hash()})
-        };
         match self {
             Self::Evaluated { evaluation, bar } => {
-                let mut kept = report(evaluation);
+                let mut kept = evaluation.audit_value();
                 kept["bar"] = json!(bar);
                 kept
             }
-            Self::Forced { evaluation: Some(evaluation) } => report(evaluation),
+            Self::Forced { evaluation: Some(evaluation) } => evaluation.audit_value(),
             Self::Forced { evaluation: None } => json!({}),
         }
     }
@@ -116,6 +192,17 @@ pub enum UnmetCriterion {
     Worse,
     #[error("a call costs more than {0} % of the current cost")]
     Cost(u64),
+    #[error("its stored rows do not give its report: {0}")]
+    Altered(String),
+    #[error(
+        "its judge was not compared with people: cantrip eval judge needs {JUDGE_VERDICTS_MIN} verdicts, and a lower \
+         bound of the agreement of 0.7"
+    )]
+    JudgeUnproven,
+    #[error("its test split had been looked at too often: this was look {0}; add fresh examples to the test split")]
+    TestSpent(u64),
+    #[error("its metric may give other scores another time; accept that with --not-reproducible")]
+    NotReproducible,
 }
 
 impl UnmetCriterion {
@@ -134,6 +221,10 @@ impl UnmetCriterion {
             Self::Better => "not_better",
             Self::Worse => "worse",
             Self::Cost(_) => "too_dear",
+            Self::Altered(_) => "altered",
+            Self::JudgeUnproven => "judge_unproven",
+            Self::TestSpent(_) => "test_spent",
+            Self::NotReproducible => "not_reproducible",
         }
     }
 }
@@ -187,8 +278,42 @@ impl PromotionCriteria {
     ) -> Result<PromotionGrounds, Vec<UnmetCriterion>> {
         let unmet = self.unmet(artifact, pointer, evaluation.as_ref(), now);
         match evaluation {
-            Some(evaluation) if unmet.is_empty() => Ok(PromotionGrounds::Evaluated { evaluation, bar: self }),
+            Some(evaluation) if unmet.is_empty() => {
+                Ok(PromotionGrounds::Evaluated { evaluation: SourcedEvidence::external(evaluation), bar: self })
+            }
             Some(_) | None => Err(unmet),
+        }
+    }
+
+    /// Returns all criteria that a stored evaluation does not meet.
+    pub fn unmet_by_stored(
+        &self,
+        artifact: &CompiledId,
+        pointer: &Pointer,
+        stored: &StoredEvidence,
+        accept_not_reproducible: bool,
+        now: Timestamp,
+    ) -> Vec<UnmetCriterion> {
+        let mut unmet = self.unmet(artifact, pointer, Some(&stored.evidence), now);
+        unmet.extend(stored.doubts(accept_not_reproducible));
+        unmet
+    }
+
+    /// Returns the grounds on which the artifact may be served because of a stored evaluation, or all criteria that are
+    /// not met.
+    pub fn check_stored(
+        self,
+        artifact: &CompiledId,
+        pointer: &Pointer,
+        stored: StoredEvidence,
+        accept_not_reproducible: bool,
+        now: Timestamp,
+    ) -> Result<PromotionGrounds, Vec<UnmetCriterion>> {
+        let unmet = self.unmet_by_stored(artifact, pointer, &stored, accept_not_reproducible, now);
+        if unmet.is_empty() {
+            Ok(PromotionGrounds::Evaluated { evaluation: stored.sourced(), bar: self })
+        } else {
+            Err(unmet)
         }
     }
 
@@ -196,10 +321,14 @@ impl PromotionCriteria {
     pub fn refusal(artifact: &CompiledId, unmet: &[UnmetCriterion]) -> Refusal {
         let said: Vec<String> = unmet.iter().map(ToString::to_string).collect();
         let names: Vec<&str> = unmet.iter().map(UnmetCriterion::name).collect();
-        let hint =
-            "show an evaluation beside what is served now (--report FILE), or pass over this: --force --because 'why'";
+        let listed: Vec<Value> =
+            unmet.iter().map(|one| json!({"name": one.name(), "rule": one.to_string()})).collect();
+        let hint = format!(
+            "cantrip eval {artifact} --dataset NAME --metric METRIC compares it with what is served now; to pass over \
+             this: --force --because 'why'"
+        );
         codes::promote_gate(artifact.to_string(), said.join("; "))
-            .data(json!({"conditions": names, "hint": hint}))
+            .data(json!({"conditions": names, "unmet": listed, "hint": hint}))
             .into()
     }
 }
