@@ -6,7 +6,6 @@
 //! written in one step or not at all.
 
 mod cells;
-mod diff;
 mod fault;
 mod from_casts;
 mod from_receipts;
@@ -19,14 +18,14 @@ mod schemas;
 mod store;
 mod table;
 mod verdict;
+mod version;
 mod walk;
 
-pub use diff::DatasetDiff;
 pub use fault::ExampleFault;
 pub use gather::{GatherFilter, gather_examples};
-pub use read::{ImportFormat, ImportOptions, ReadExamples, read_examples};
-pub use redaction::redacted_example;
+pub use read::{ImportFormat, ImportOptions, ReadExamples, read_examples, read_values};
+pub use redaction::{example_line, redacted_example};
 pub use schemas::ExampleSchemas;
-pub use store::{AddedVersion, DatasetStore, DatasetVersion, NewVersion};
+pub use store::{AddedVersion, DatasetStore, NamedDataset, NewVersion, SplitRequest};
 pub use verdict::{GivenVerdict, Verdicts};
-pub use walk::{OpenReceipt, ReviewOrder};
+pub use walk::{OpenReceipt, ReviewOrder, open_receipts};

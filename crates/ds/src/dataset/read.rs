@@ -8,7 +8,10 @@ use std::collections::BTreeMap;
 use cantrip::canon::{Redactor, json};
 use cantrip::reply::{Refusal, codes};
 use cantrip_contract::limits::EXAMPLE_BYTES_MAX;
-use cantrip_contract::{ExampleDraft, ExampleSource, SkipReason, Split, Violation};
+use cantrip_contract::{
+    ExampleDraft, ExampleId, ExampleSource, Labels, SkipReason, SourceKind, Split, Violation, Weight, check_group,
+    micro_of,
+};
 use serde_json::Value;
 
 use super::fault::Faults;
@@ -46,6 +49,8 @@ pub struct ImportOptions {
     pub format: ImportFormat,
     /// The name of the file, which becomes the source of its examples.
     pub file: String,
+    /// True if every example must have a split.
+    pub given_splits: bool,
     /// True to leave out faulty examples and count them, false to refuse the file.
     pub skip_invalid: bool,
     /// Replaces secrets and personal data before anything is hashed.
@@ -154,45 +159,78 @@ impl Reading<'_> {
                 redact_counted(expected, redactor, &mut self.read.redacted);
             }
         }
-        let mut faults = Vec::new();
-        let mut fault = |path: String, rule: String, reason| faults.push(ExampleFault::new(line, path, rule, reason));
-        for violation in self.schemas.input_violations(&raw.input) {
-            fault(format!("/input{}", violation.pointer), rule(&violation), SkipReason::InputSchema);
-        }
-        if let Some(expected) = &raw.expected {
-            for violation in self.schemas.output_violations(expected) {
-                fault(format!("/expected{}", violation.pointer), rule(&violation), SkipReason::ExpectedSchema);
-            }
-        }
-        if let Err((reason, text)) = check_size(&raw.input, raw.expected.as_ref()) {
-            fault(String::new(), text, reason);
-        }
-        let source = match raw.source {
-            None => Some(ExampleSource::file(self.options.file.as_str(), line)),
-            Some(given) => match serde_json::from_value(given) {
-                Ok(source) => Some(source),
-                Err(error) => {
-                    fault("/source".to_owned(), error.to_string(), SkipReason::InputSchema);
-                    None
-                }
-            },
+        let mut faults = value_faults(line, self.schemas, &raw.input, raw.expected.as_ref());
+        let mut fault = |path: &str, rule: String| {
+            faults.push(ExampleFault::new(line, path, rule, SkipReason::InputSchema));
         };
-        let weight_micro = match weight_micro(raw.weight) {
-            Ok(weight) => weight,
-            Err(text) => {
-                fault("/weight".to_owned(), text.to_owned(), SkipReason::InputSchema);
-                0
-            }
-        };
-        let id = raw.id.map(|id| id.parse()).transpose().unwrap_or_else(|error| {
-            fault("/id".to_owned(), format!("{error}"), SkipReason::InputSchema);
+        if self.options.given_splits && raw.split.is_none() {
+            fault("/split", "it is required, because --splits given was asked for".to_owned());
+        }
+        let source = raw.source.map(serde_json::from_value::<ExampleSource>).transpose();
+        let source = source.unwrap_or_else(|error| {
+            fault("/source", error.to_string());
             None
         });
-        todo!()
+        let id = raw.id.map(|id| id.parse::<ExampleId>()).transpose().unwrap_or_else(|error| {
+            fault("/id", error.to_string());
+            None
+        });
+        let labels = Labels::new(raw.labels).unwrap_or_else(|error| {
+            fault("/labels", error.to_string());
+            Labels::default()
+        });
+        let weight = raw.weight.map_or(Ok(Weight::ONE), Weight::from_number).unwrap_or_else(|error| {
+            fault("/weight", error.to_string());
+            Weight::ONE
+        });
+        if let Some(Err(error)) = raw.group.as_deref().map(check_group) {
+            fault("/group", error.to_string());
+        }
+        let reward = raw.reward.map(micro_of);
+        if reward == Some(None) {
+            fault("/reward", "a reward has at most six decimals".to_owned());
+        }
+        if !faults.is_empty() {
+            return Err(faults);
+        }
+        let of_file = || ExampleSource { kind: SourceKind::File, id: self.options.file.clone(), line: Some(line) };
+        Ok(ExampleDraft {
+            id,
+            input: raw.input,
+            expected: raw.expected,
+            labels,
+            weight,
+            group: raw.group,
+            reward: reward.flatten(),
+            split: raw.split,
+            source: source.unwrap_or_else(of_file),
+        })
     }
 }
 
-/// Returns the rule that a value breaks, as a message shows it.
-fn rule(violation: &Violation) -> String {
-    format!("{}: {}", violation.keyword, violation.expected)
+/// Returns the faults of an input and an expected output: the violations of their schemas, and a size above the limit.
+pub(super) fn value_faults(
+    line: u64,
+    schemas: &ExampleSchemas,
+    input: &Value,
+    expected: Option<&Value>,
+) -> Vec<ExampleFault> {
+    let mut faults = Vec::new();
+    let mut add = |side: &str, violations: Vec<Violation>, reason: SkipReason| {
+        for found in violations {
+            let rule = format!("{}: {}", found.keyword, found.expected);
+            faults.push(ExampleFault::new(line, format!("/{side}{}", found.pointer), rule, reason));
+        }
+    };
+    add("input", schemas.input_violations(input), SkipReason::InputSchema);
+    if let Some(expected) = expected {
+        add("expected", schemas.output_violations(expected), SkipReason::ExpectedSchema);
+    }
+    let length = |value: &Value| json::canonical(value).map_or(usize::MAX, |text| text.len());
+    let bytes = length(input).saturating_add(expected.map_or(0, length));
+    if bytes > EXAMPLE_BYTES_MAX {
+        let rule = format!("it has {bytes} bytes, and an example has at most {EXAMPLE_BYTES_MAX}");
+        faults.push(ExampleFault::new(line, "", rule, SkipReason::TooLarge));
+    }
+    faults
 }

@@ -1,15 +1,32 @@
 //! Redaction of examples: when they leave, and on request before they are stored.
 
 use cantrip::canon::Redactor;
-use cantrip_contract::Example;
-use serde_json::Value;
+use cantrip_contract::{Example, Weight, micro_number};
+use serde_json::{Value, json};
 
-/// Returns an example as a line of JSON that may leave the store: with secrets and personal data replaced, or as it is
-/// stored if there is no redactor. Ids, numbers and the split are never redacted.
+/// Returns an example as a line of a dataset file. Reading the line again gives the same example.
+pub fn example_line(example: &Example) -> Value {
+    let mut line = json!({ "id": example.id, "input": example.input, "split": example.split, "source": example.source });
+    let mut add = |key: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            line[key] = value;
+        }
+    };
+    add("expected", example.expected.clone());
+    add("labels", (!example.labels.is_empty()).then(|| json!(example.labels)));
+    let weight = i64::try_from(example.weight.micro()).unwrap_or(i64::MAX);
+    add("weight", (example.weight != Weight::ONE).then(|| micro_number(weight)));
+    add("group", example.group.as_ref().map(|group| json!(group)));
+    add("reward", example.reward.map(micro_number));
+    line
+}
+
+/// Returns the line of an example as it may leave the store: with secrets and personal data replaced, or as it is
+/// stored if there is no redactor. Numbers and the split are never redacted.
 pub fn redacted_example(example: &Example, redactor: Option<&Redactor>) -> Value {
-    let mut line = example.line();
+    let mut line = example_line(example);
     if let Some(redactor) = redactor {
-        for key in ["input", "expected", "labels", "group"] {
+        for key in ["id", "input", "expected", "labels", "group", "source"] {
             if let Some(content) = line.get_mut(key) {
                 *content = redactor.redact_value(content);
             }
@@ -42,8 +59,6 @@ fn differing_texts(before: &Value, after: &Value) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]

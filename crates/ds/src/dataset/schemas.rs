@@ -34,10 +34,13 @@ impl ExampleSchemas {
             "properties": {"intent": {"type": "string"}, "context": {}},
         }));
         let input = input.expect("a schema that is written here");
-        let output = answer_schema.map(|schema| Schema::compile_any(schema.clone())).transpose().map_err(|fault| {
-            Refusal::from(codes::config_invalid(format!("spell {name}"), "answer_schema", fault.to_string()))
-        })?;
+        let output = answer_schema.map(compile_answer).transpose()?;
         Ok(Self { subject, input, output })
+    }
+
+    /// The schemas of a cast whose spell is not known by its name: an answer is checked, an input is any intent.
+    pub(super) fn of_answer(answer_schema: Option<&Value>) -> Result<Self, Refusal> {
+        Self::of_spell("cast", answer_schema)
     }
 
     pub fn subject(&self) -> &Subject {
@@ -80,6 +83,11 @@ impl ExampleSchemas {
             Some(output) => Some(CellKind::of_property(output.source(), output.source())),
         }
     }
+}
+
+fn compile_answer(schema: &Value) -> Result<Schema, Refusal> {
+    Schema::compile_any(schema.clone())
+        .map_err(|fault| codes::config_invalid("the spell", "answer_schema", fault.to_string()).into())
 }
 
 fn property_kind(schema: &Schema, field: &str) -> Option<CellKind> {
