@@ -3,6 +3,8 @@
 //! Every number is made from whole micro-units by exact rounding, so two surfaces never show different digits.
 
 use cantrip::canon::{Currency, Money};
+use cantrip_ds::contract::{EvalReport, EvalStatus, EvalVerdict, Split};
+use cantrip_ds::eval::SuggestedAction;
 
 /// Returns a number of micro-units with this many places, 0 to 6, rounded half away from zero.
 pub fn decimal(micro: i64, places: u32) -> String {
@@ -92,10 +94,103 @@ pub fn short_id(id: &str) -> &str {
 
 const SHORT_DIGITS: usize = 4;
 
-/// Returns the name of a signature as a person types it: `@me/support/Triage.v1` is `Triage`.
-pub fn short_signature(id: &str) -> &str {
-    let name = id.rsplit('/').next().unwrap_or(id);
-    name.rsplit_once(".v").map_or(name, |(name, _)| name)
+/// Returns the arguments of the command that follows a suggestion, without the name of the program; none to keep what is
+/// served, and for spells, which no pointer serves.
+pub fn next_command(report: &EvalReport, action: SuggestedAction) -> Option<String> {
+    let signature = report.signature_id.signature()?.name();
+    let artifact = short_id(report.compiled_id.as_str());
+    match action {
+        SuggestedAction::Promote => Some(format!("pointer promote {signature} {artifact}")),
+        SuggestedAction::Canary => Some(format!("pointer canary {signature} {artifact} --percent 10")),
+        SuggestedAction::Keep => None,
+    }
+}
+
+/// Returns the verdict of an evaluation as one sentence, with its reason.
+pub fn verdict(report: &EvalReport) -> String {
+    if report.status != EvalStatus::Succeeded {
+        return ending(report);
+    }
+    let (Some(verdict), Some(delta)) = (report.verdict, report.delta) else {
+        return match (report.baseline_id.is_some(), report.split) {
+            (true, Split::Train | Split::Holdout) => {
+                format!("no verdict: {} is not the test split, so it supports no promotion", report.split)
+            }
+            (true, Split::Test) => "no verdict: no example was scored on both sides".to_owned(),
+            (false, _) => "no verdict: there is no baseline to compare with".to_owned(),
+        };
+    };
+    let (low, high) = report.look.map_or((delta.low, delta.high), |look| (look.low, look.high));
+    let word = verdict.as_str();
+    match (verdict, report.look) {
+        (EvalVerdict::Better | EvalVerdict::Worse, Some(look)) if look.k > 1 => {
+            format!("{word}: the interval of look {} excludes 0, and the flip test passes its level", look.k)
+        }
+        (EvalVerdict::Better | EvalVerdict::Worse, _) => format!("{word}: the interval excludes 0"),
+        (EvalVerdict::Undecided, Some(look)) if low > 0 || high < 0 => format!(
+            "{word}: the interval excludes 0, but at look {} the flip test has to reach {} (it is {})",
+            look.k,
+            decimal(micro(look.level_ppm), 4),
+            decimal(micro(delta.flip_p_ppm), 4)
+        ),
+        (EvalVerdict::Undecided, _) => {
+            let small = report.detectable.map_or_else(String::new, |least| {
+                format!("; with {} differences under {} will probably not show", sample(report), decimal(micro(least), 2))
+            });
+            format!("{word}: the interval includes 0{small}")
+        }
+    }
+}
+
+/// Returns the sample in words: the examples, or the groups that they form.
+fn sample(report: &EvalReport) -> String {
+    match report.units {
+        1 => "1 example".to_owned(),
+        units if units == report.scored => format!("{units} examples"),
+        units => format!("{units} groups of examples"),
+    }
+}
+
+/// Returns how an evaluation ended that did not succeed, and why it supports no promotion.
+fn ending(report: &EvalReport) -> String {
+    let word = report.status.as_str();
+    match report.status {
+        EvalStatus::Succeeded => word.to_owned(),
+        EvalStatus::Incomplete => {
+            let count: u64 = report.unscored.values().sum();
+            let flips = report.judge.and_then(|judge| judge.position_flips);
+            let why = match (count, flips) {
+                (0, Some(flips)) => {
+                    format!("the judge changed its mind with the order of the answers in {} of the pairs", percent(flips))
+                }
+                _ => format!("{count} trials have no score ({})", reasons(report)),
+            };
+            format!("{word}: {why}; it supports no promotion")
+        }
+        EvalStatus::BudgetExhausted => {
+            format!("budget exhausted: {} of {} examples were scored; it supports no promotion", report.scored, report.examples)
+        }
+        EvalStatus::Cancelled => {
+            format!("{word}: {} of {} examples were scored; it supports no promotion", report.scored, report.examples)
+        }
+        EvalStatus::Failed => format!("{word}; it supports no promotion"),
+    }
+}
+
+/// Returns the reasons of the trials without a score, each with its number.
+pub fn reasons(report: &EvalReport) -> String {
+    let listed: Vec<String> = report.unscored.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    listed.join(", ")
+}
+
+/// Returns a share in millionths as a percentage without places.
+pub fn percent(micro_share: u64) -> String {
+    format!("{} %", decimal(micro(micro_share.saturating_mul(100)), 0))
+}
+
+/// Returns a number of the report as micro-units with a sign. Such numbers are far below the bound.
+pub fn micro(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
@@ -133,6 +228,5 @@ mod tests {
         assert_eq!(time_left(250_000), "about 4 min left");
         assert_eq!(short_id("art_81c1fe0d3fddf815ca1d64e85e6aa6fb"), "art_81c1");
         assert_eq!([short_id("spell:analyst"), short_id("ex_01")], ["spell:analyst", "ex_01"]);
-        assert_eq!(short_signature("@me/support/Triage.v1"), "Triage");
     }
 }

@@ -5,6 +5,7 @@
 pub mod approve;
 mod cursor;
 pub mod interrupt;
+pub mod job;
 pub mod limits;
 pub mod present;
 pub mod tap;

@@ -1,0 +1,111 @@
+//! The plan of an evaluation on a terminal: everything that a person needs to decide whether to start it.
+
+use std::fmt::Write as _;
+
+use cantrip_service::contracts::eval::EvalPlan;
+use cantrip_service::contracts::job::{CostBound, CostPlan};
+use cantrip_service::wording::{decimal, micro, short_id};
+
+use crate::present::{BOLD, strip_control};
+
+/// Returns the plan as text, without the question.
+pub fn draw_plan(plan: &EvalPlan) -> String {
+    let mut text = format!("{BOLD}{}{BOLD:#}\n", heading(plan));
+    for (name, said) in lines(plan) {
+        let _ = writeln!(text, "  {name:<9}  {}", strip_control(&said));
+    }
+    text
+}
+
+fn heading(plan: &EvalPlan) -> String {
+    let subject = candidate(&plan.subject, plan.subject_role.as_deref());
+    let beside = match &plan.baseline {
+        Some(id) => format!(" beside {}", candidate(id, plan.baseline_role.as_deref())),
+        None => String::new(),
+    };
+    strip_control(&format!("eval {subject} of {}{beside}", plan.of))
+}
+
+/// Returns the beginning of an id with its role: `art_fa31 (primary)`.
+fn candidate(id: &str, role: Option<&str>) -> String {
+    let role = role.map_or_else(String::new, |role| format!(" ({role})"));
+    format!("{}{role}", short_id(id))
+}
+
+fn lines(plan: &EvalPlan) -> Vec<(&'static str, String)> {
+    let mut lines = vec![("data", data(plan)), ("metric", plan.metric.clone()), ("trials", trials(plan))];
+    lines.push(("models", models(plan)));
+    lines.push(("cost", cost(&plan.cost)));
+    if let Some(said) = test(plan) {
+        lines.push((plan.split.as_str(), said));
+    }
+    if !plan.removed.is_empty() {
+        let removed: Vec<String> =
+            plan.removed.iter().map(|removed| format!("{} ({})", removed.gate, removed.reason.as_str())).collect();
+        lines.push(("removed", format!("{}; --gate NAME allows one", removed.join(", "))));
+    }
+    if !plan.let_through.is_empty() {
+        lines.push(("allowed", plan.let_through.join(", ")));
+    }
+    lines.extend(plan.notes.iter().map(|note| ("note", note.clone())));
+    lines
+}
+
+fn data(plan: &EvalPlan) -> String {
+    let counts = &plan.counts;
+    let mut said =
+        format!("{}: {} train, {} holdout, {} test", plan.dataset, counts.train, counts.holdout, counts.test);
+    let skipped: Vec<String> = plan.skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+    if !skipped.is_empty() {
+        said += &format!("; skipped {}", skipped.join(", "));
+    }
+    if plan.contradictions > 0 {
+        said += &format!("; {} inputs have two expected outputs", plan.contradictions);
+    }
+    if plan.unlabelled > 0 {
+        said += &format!("; {} without an expected output", plan.unlabelled);
+    }
+    said
+}
+
+fn trials(plan: &EvalPlan) -> String {
+    let sides = if plan.baseline.is_some() { ", both sides" } else { "" };
+    let epochs = if plan.epochs > 1 { format!(", {} times each", plan.epochs) } else { String::new() };
+    let judged = if plan.judgements > 0 { format!("; {} judgements", plan.judgements) } else { String::new() };
+    let bound = plan.cost.max_calls.map_or_else(String::new, |most| format!("; stops at {most}"));
+    let (trials, examples, split) = (plan.trials, plan.examples, plan.split);
+    format!("at most {trials}: {examples} examples of {split}{sides}{epochs}{judged}{bound}; seed {}", plan.seed)
+}
+
+fn models(plan: &EvalPlan) -> String {
+    let task = plan.models.task.as_deref().unwrap_or("as the artifacts name them");
+    match &plan.models.judge {
+        Some(judge) => format!("task {task}, judge {judge}"),
+        None => format!("task {task}"),
+    }
+}
+
+fn cost(plan: &CostPlan) -> String {
+    let worst = match plan.worst {
+        CostBound::Free => "nothing".to_owned(),
+        CostBound::AtMost(money) => format!("at worst {money}"),
+        CostBound::Unknown => "unknown: a model has no price".to_owned(),
+    };
+    let likely = match (plan.likely, plan.worst) {
+        (Some(money), _) => format!(", likely {money}"),
+        (None, CostBound::AtMost(_)) => ", likely unknown".to_owned(),
+        (None, CostBound::Free | CostBound::Unknown) => String::new(),
+    };
+    let stops = plan.budget.map_or_else(String::new, |budget| format!("; stops at {budget}"));
+    let payer = plan.authorization.as_ref().map_or_else(String::new, |payer| format!("; paid by {payer}"));
+    format!("{worst}{likely}{stops}{payer}")
+}
+
+fn test(plan: &EvalPlan) -> Option<String> {
+    let least = plan.detectable?;
+    let small = format!("differences under {} will probably not show", decimal(micro(least), 2));
+    Some(match plan.look {
+        Some(look) => format!("look {look}; {small}"),
+        None => format!("counts as no look and supports no promotion; {small}"),
+    })
+}
