@@ -1,7 +1,8 @@
 //! How many examples were taken, and why were others left out?
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use cantrip_canon::Hash;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::SPLIT_EXAMPLES_MIN;
@@ -102,7 +103,23 @@ pub struct DatasetCounts {
 impl DatasetCounts {
     /// The counts of these examples; nothing was skipped.
     pub fn of<'a>(examples: impl IntoIterator<Item = &'a Example>) -> Self {
-        todo!()
+        let mut counts = Self::default();
+        let mut expected: HashMap<Hash, BTreeSet<Hash>> = HashMap::new();
+        for example in examples {
+            counts.taken += 1;
+            counts.splits.add(example.split);
+            for label in example.labels.iter() {
+                *counts.labels.entry(label.clone()).or_default() += 1;
+            }
+            match example.expected_hash() {
+                Some(hash) => {
+                    expected.entry(example.input_hash()).or_default().insert(hash);
+                }
+                None => counts.unlabelled += 1,
+            }
+        }
+        counts.contradiction = expected.values().filter(|different| different.len() > 1).count() as u64;
+        counts
     }
 
     /// Counts `count` more that were skipped for this reason.

@@ -3,17 +3,16 @@
 //! A change makes another dataset. The hash covers the content and the split of every example, so that two people who
 //! name the same hash evaluate on the same examples. Names and their versions are rows beside it.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fmt;
-use std::str::FromStr;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
-use cantrip_canon::Hash;
+use cantrip_canon::json::canonical;
+use cantrip_canon::{Hash, bytes_hash};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use super::ids::hash;
-use super::split::{PlacedKey, PlacementFault, SplitKey, UnplacedKey, near_form, near_hash, place};
-use crate::limits::{DATASET_EXAMPLES_MAX, DATASET_NAME_BYTES_MAX, EXAMPLE_BYTES_MAX};
+use super::split::{PlacedKey, PlacementFault, SplitKey, UnplacedKey, check_given, near_form, near_hash, place};
+use crate::limits::{DATASET_EXAMPLES_MAX, EXAMPLE_BYTES_MAX};
 use crate::{
     DatasetCounts, Example, ExampleDraft, ExampleId, SkipReason, Split, SplitPolicy, SplitSeed, SplitShares, Subject,
 };
@@ -28,7 +27,18 @@ pub struct DatasetEntry {
 
 /// The hash of a dataset with these entries, in any order.
 pub fn dataset_hash(subject: &Subject, shares: SplitShares, seed: &SplitSeed, entries: &[DatasetEntry]) -> Hash {
-    todo!()
+    let mut sorted: Vec<&DatasetEntry> = entries.iter().collect();
+    sorted.sort_by(|one, other| one.id.cmp(&other.id));
+    let examples: Vec<Value> =
+        sorted.into_iter().map(|entry| json!([entry.id, entry.content_hash, entry.split])).collect();
+    hash(&json!({
+        "v": 1,
+        "kind": "dataset",
+        "signature_id": subject,
+        "split": shares,
+        "split_seed": seed,
+        "examples": examples,
+    }))
 }
 
 /// A dataset. Its examples are sorted by id, and no id occurs twice.
@@ -87,7 +97,26 @@ impl Dataset {
         policy: &SplitPolicy,
         parent: Option<&Dataset>,
     ) -> Result<BuiltDataset, DatasetFault> {
-        todo!()
+        let parent: Vec<PlacedKey> = parent.map(Self::placed_keys).unwrap_or_default();
+        let drafts: Vec<KeyedDraft> =
+            drafts.into_iter().map(|draft| KeyedDraft::new(&subject, draft)).collect::<Result<_, _>>()?;
+        let keys: Vec<UnplacedKey> = drafts.iter().map(KeyedDraft::unplaced_key).collect();
+        check_given(&parent, &keys, policy).map_err(|fault| placement_fault(fault, &drafts))?;
+        let (drafts, duplicates) = without_duplicates(drafts)?;
+        if drafts.len() > DATASET_EXAMPLES_MAX {
+            return Err(DatasetFault::Many(drafts.len()));
+        }
+        let keys: Vec<UnplacedKey> = drafts.iter().map(KeyedDraft::unplaced_key).collect();
+        let splits = place(&parent, &keys, policy).map_err(|fault| placement_fault(fault, &drafts))?;
+        let conflicts = splits.iter().filter(|split| split.is_none()).count() as u64;
+        let placed = drafts.into_iter().zip(splits);
+        let examples: Vec<Example> =
+            placed.filter_map(|(keyed, split)| Some(keyed.draft.into_example(&subject, split?))).collect();
+        let mut counts = DatasetCounts::of(&examples);
+        counts.skip(SkipReason::Duplicate, duplicates);
+        counts.skip(SkipReason::SplitConflict, conflicts);
+        let dataset = Self { subject, shares: policy.shares, seed: policy.seed.clone(), examples };
+        Ok(BuiltDataset { dataset, counts })
     }
 
     /// Builds the next version: the examples of this one but for `without`, and the added ones. An added example
@@ -98,7 +127,30 @@ impl Dataset {
         without: &BTreeSet<ExampleId>,
         policy: &SplitPolicy,
     ) -> Result<BuiltDataset, DatasetFault> {
-        todo!()
+        if let Some(unknown) = without.iter().find(|id| self.example(id).is_none()) {
+            return Err(DatasetFault::Unknown(unknown.clone()));
+        }
+        let (mut news, mut replaced, mut known) = (Vec::with_capacity(added.len()), BTreeSet::new(), 0_u64);
+        for mut draft in added {
+            let id = draft.id(&self.subject);
+            if policy.given && draft.split.is_none() {
+                return Err(DatasetFault::NoSplit { id, line: draft.source.line });
+            }
+            draft.id = Some(id.clone());
+            match self.example(&id).filter(|_| !without.contains(&id)) {
+                Some(former) if former.content_hash() == draft.content_hash() => known += 1,
+                Some(_) => {
+                    replaced.insert(id);
+                    news.push(draft);
+                }
+                None => news.push(draft),
+            }
+        }
+        let kept = self.examples.iter().filter(|kept| !without.contains(&kept.id) && !replaced.contains(&kept.id));
+        let drafts: Vec<ExampleDraft> = kept.cloned().map(Example::into_draft).chain(news).collect();
+        let mut built = Self::build(self.subject.clone(), drafts, policy, Some(self))?;
+        built.counts.skip(SkipReason::Duplicate, known);
+        Ok(built)
     }
 
     /// A dataset from its stored rows. The caller compares its hash with the stored one.
@@ -108,7 +160,11 @@ impl Dataset {
         seed: SplitSeed,
         mut examples: Vec<Example>,
     ) -> Result<Self, DatasetFault> {
-        todo!()
+        examples.sort_by(|one, other| one.id.cmp(&other.id));
+        match examples.windows(2).find(|pair| pair[0].id == pair[1].id) {
+            Some(pair) => Err(DatasetFault::SameId { id: pair[1].id.clone(), line: pair[1].source.line }),
+            None => Ok(Self { subject, shares, seed, examples }),
+        }
     }
 
     pub fn subject(&self) -> &Subject {
@@ -144,11 +200,97 @@ impl Dataset {
 
     /// The parts of the examples that are hashed, sorted by id.
     pub fn entries(&self) -> Vec<DatasetEntry> {
-        todo!()
+        let entry = |example: &Example| DatasetEntry {
+            id: example.id.clone(),
+            content_hash: example.content_hash(),
+            split: example.split,
+        };
+        self.examples.iter().map(entry).collect()
+    }
+
+    /// The properties of the examples that decide about the splits of the next version.
+    pub fn placed_keys(&self) -> Vec<PlacedKey> {
+        self.examples.iter().map(Example::placed_key).collect()
     }
 
     pub fn hash(&self) -> Hash {
         dataset_hash(&self.subject, self.shares, &self.seed, &self.entries())
+    }
+}
+
+/// A draft with its id and the hashes by which it is compared with others.
+struct KeyedDraft {
+    id: ExampleId,
+    key: SplitKey,
+    expected_hash: Option<Hash>,
+    draft: ExampleDraft,
+}
+
+impl KeyedDraft {
+    fn new(subject: &Subject, mut draft: ExampleDraft) -> Result<Self, DatasetFault> {
+        let id = draft.id(subject);
+        let text = |value: &Value| canonical(value).expect("examples are read strictly");
+        let input = text(&draft.input);
+        let expected = draft.expected.as_ref().map(text);
+        let bytes = input.len() + expected.as_ref().map_or(0, String::len);
+        if bytes > EXAMPLE_BYTES_MAX {
+            return Err(DatasetFault::Large { id, bytes, line: draft.source.line });
+        }
+        let key = SplitKey {
+            input_hash: bytes_hash(input.as_bytes()),
+            near_hash: near_hash(&near_form(&draft.input)),
+            group: draft.group.clone(),
+        };
+        draft.id = Some(id.clone());
+        Ok(Self { id, key, expected_hash: expected.map(|text| bytes_hash(text.as_bytes())), draft })
+    }
+
+    fn unplaced_key(&self) -> UnplacedKey {
+        UnplacedKey { id: self.id.clone(), key: self.key.clone(), split: self.draft.split }
+    }
+
+    /// The hashes of input and expected output: examples that share both are duplicates.
+    fn content(&self) -> (Hash, Option<Hash>) {
+        (self.key.input_hash, self.expected_hash)
+    }
+}
+
+/// Returns the drafts sorted by id, without those whose input and expected output occurred before, and the number of
+/// these.
+fn without_duplicates(drafts: Vec<KeyedDraft>) -> Result<(Vec<KeyedDraft>, u64), DatasetFault> {
+    let total = drafts.len();
+    // Of several drafts with the same id, the order of lines must not decide which one stays.
+    let mut ranked: Vec<(Hash, KeyedDraft)> =
+        drafts.into_iter().map(|keyed| (keyed.draft.content_hash(), keyed)).collect();
+    ranked.sort_by(|(one, first), (other, second)| (&first.id, one).cmp(&(&second.id, other)));
+    let mut seen = HashSet::new();
+    let mut kept: Vec<KeyedDraft> = Vec::with_capacity(total);
+    let mut last: Option<(ExampleId, (Hash, Option<Hash>))> = None;
+    for (_, keyed) in ranked {
+        let content = keyed.content();
+        if let Some((id, former)) = &last
+            && *id == keyed.id
+            && *former != content
+        {
+            return Err(DatasetFault::SameId { id: keyed.id, line: keyed.draft.source.line });
+        }
+        last = Some((keyed.id.clone(), content));
+        if seen.insert(content) {
+            kept.push(keyed);
+        }
+    }
+    let duplicates = (total - kept.len()) as u64;
+    Ok((kept, duplicates))
+}
+
+/// Names the example and the line that a fault of the distribution is about.
+fn placement_fault(fault: PlacementFault, drafts: &[KeyedDraft]) -> DatasetFault {
+    let line = |place: usize| drafts.get(place).and_then(|keyed| keyed.draft.source.line);
+    match fault {
+        PlacementFault::NoSplit { place, id } => DatasetFault::NoSplit { id, line: line(place) },
+        PlacementFault::TwoSplits { places: (_, place), ids: (other, id), .. } => {
+            DatasetFault::TwoSplits { id, other, line: line(place) }
+        }
     }
 }
 
@@ -180,87 +322,3 @@ impl DatasetDiff {
         diff
     }
 }
-
-/// The name of a dataset: `[a-z0-9][a-z0-9_-]{0,63}`.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct DatasetName(String);
-
-/// The reason why a text does not name a dataset.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DatasetNameFault {
-    #[error(
-        "{0:?} is not the name of a dataset: a letter or digit, and then a-z, 0-9, _ and -, {DATASET_NAME_BYTES_MAX} \
-         at most"
-    )]
-    Name(String),
-    #[error("{0:?} is not a version of a dataset: a number from 1, as in tickets@3")]
-    Version(String),
-    #[error("{0:?} is not a prefix of a hash: sha256: and 4 to 64 digits of 0-9 and a-f")]
-    Hash(String),
-}
-
-impl DatasetName {
-    pub fn as_str(&self) -> &str {
-        &self.0
-    }
-}
-
-impl fmt::Display for DatasetName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl FromStr for DatasetName {
-    type Err = DatasetNameFault;
-
-    fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let plain = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
-        let starts = text.bytes().next().is_some_and(plain);
-        let fits = text.bytes().all(|byte| plain(byte) || byte == b'_' || byte == b'-');
-        if starts && fits && text.len() <= DATASET_NAME_BYTES_MAX {
-            Ok(Self(text.to_owned()))
-        } else {
-            Err(DatasetNameFault::Name(text.chars().take(80).collect()))
-        }
-    }
-}
-
-/// A dataset as a user names it: `NAME` is the newest version, `NAME@3` that version, `sha256:ef20` any dataset whose
-/// hash begins so.
-///
-/// ```
-/// # use cantrip_contract::DatasetRef;
-/// assert!(matches!("tickets@3".parse(), Ok(DatasetRef::Version(_, 3))));
-/// assert!(matches!("tickets".parse(), Ok(DatasetRef::Newest(_))));
-/// assert!(matches!("sha256:ef20b8".parse(), Ok(DatasetRef::HashPrefix(_))));
-/// assert!("tickets@03".parse::<DatasetRef>().is_err());
-/// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum DatasetRef {
-    Newest(DatasetName),
-    Version(DatasetName, u64),
-    /// The digits of the hash, without `sha256:`.
-    HashPrefix(String),
-}
-
-impl DatasetRef {
-    /// The first digits of a hash that this may be: those after `sha256:`, or a name that consists of digits. A name that
-    /// exists goes first.
-    pub fn hash_digits(&self) -> Option<&str> {
-        todo!()
-    }
-}
-
-impl fmt::Display for DatasetRef {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Newest(name) => name.fmt(f),
-            Self::Version(name, version) => write!(f, "{name}@{version}"),
-            Self::HashPrefix(digits) => write!(f, "sha256:{digits}"),
-        }
-    }
-}
-
-cantrip_canon::string_conversions!(DatasetName);

@@ -5,8 +5,9 @@
 //! and rewards are integers in millionths, so that no sum of them depends on an order.
 
 use cantrip_canon::Hash;
+use cantrip_canon::limits::JSON_INTEGER_MAX;
 use serde::{Deserialize, Serialize};
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::ids::hash;
 use super::split::{PlacedKey, SplitKey, near_form, near_hash};
@@ -28,7 +29,12 @@ pub fn micro_number(micro: i64) -> Value {
 /// assert_eq!((micro_of(0.000_000_1), micro_of(f64::NAN)), (None, None));
 /// ```
 pub fn micro_of(number: f64) -> Option<i64> {
-    todo!()
+    let scaled = (number * MICRO as f64).round();
+    if !scaled.is_finite() || scaled.abs() > JSON_INTEGER_MAX as f64 {
+        return None;
+    }
+    let micro = scaled as i64;
+    (micro as f64 / MICRO as f64 == number).then_some(micro)
 }
 
 /// The weight of an example in the mean: more than 0, at most 1,000, with at most six decimals.
@@ -110,11 +116,11 @@ impl Labels {
         if labels.len() > LABELS_MAX {
             return Err(LabelFault::Many(labels.len()));
         }
-        let fits = |label: &String| {
+        let fits = |label: &str| {
             (1..=LABEL_BYTES_MAX).contains(&label.len())
                 && !label.chars().any(|letter| letter.is_whitespace() || letter.is_control() || letter == ';')
         };
-        match labels.iter().find(|label| !fits(label)) {
+        match labels.iter().find(|label| !fits(label.as_str())) {
             Some(label) => Err(LabelFault::Form(label.chars().take(80).collect())),
             None => Ok(Self(labels)),
         }
@@ -217,9 +223,26 @@ impl ExampleDraft {
         }
     }
 
+    /// The given id, or the one that is cut from the hash of input and expected output.
+    pub fn id(&self, subject: &Subject) -> ExampleId {
+        self.id.clone().unwrap_or_else(|| ExampleId::of(subject, &self.input, self.expected.as_ref()))
+    }
+
+    /// The hash of the content: everything but the id, the split and the source.
+    pub fn content_hash(&self) -> Hash {
+        hashed_content(&HashedContent {
+            input: &self.input,
+            expected: self.expected.as_ref(),
+            labels: &self.labels,
+            weight: self.weight,
+            group: self.group.as_deref(),
+            reward: self.reward,
+        })
+    }
+
     /// The example in this split.
     pub fn into_example(self, subject: &Subject, split: Split) -> Example {
-        let id = self.id.unwrap_or_else(|| ExampleId::of(subject, &self.input, self.expected.as_ref()));
+        let id = self.id(subject);
         Example {
             id,
             input: self.input,
@@ -232,6 +255,31 @@ impl ExampleDraft {
             source: self.source,
         }
     }
+}
+
+/// The parts of an example that its content hash covers.
+struct HashedContent<'a> {
+    input: &'a Value,
+    expected: Option<&'a Value>,
+    labels: &'a Labels,
+    weight: Weight,
+    group: Option<&'a str>,
+    reward: Option<i64>,
+}
+
+/// Examples without labels have the hash that they had before there were labels.
+fn hashed_content(parts: &HashedContent<'_>) -> Hash {
+    let mut content = json!({
+        "input": parts.input,
+        "expected": parts.expected,
+        "reward": parts.reward.map(micro_number),
+        "weight": micro_number(parts.weight.micro() as i64),
+        "group": parts.group,
+    });
+    if !parts.labels.is_empty() {
+        content["labels"] = json!(parts.labels);
+    }
+    hash(&content)
 }
 
 /// An example of a dataset.
@@ -282,7 +330,14 @@ impl Example {
 
     /// The hash of the content: everything but the id, the split and the source.
     pub fn content_hash(&self) -> Hash {
-        todo!()
+        hashed_content(&HashedContent {
+            input: &self.input,
+            expected: self.expected.as_ref(),
+            labels: &self.labels,
+            weight: self.weight,
+            group: self.group.as_deref(),
+            reward: self.reward,
+        })
     }
 
     /// The properties that decide about the split of similar examples.

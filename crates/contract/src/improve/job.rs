@@ -4,8 +4,7 @@
 //! to names. The hash of the spec names the job: the same work asked for twice is one job. The budget is not part of
 //! it, so that a job which ran out of money goes on under a larger one.
 
-use cantrip_canon::json::to_value;
-use cantrip_canon::{Hash, RunId, Timestamp, bytes_hash, stable_hash};
+use cantrip_canon::{Hash, RunId, Timestamp};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
@@ -63,6 +62,30 @@ pub struct JobSpec {
     pub rerun: u64,
 }
 
+/// The stored form of a spec.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct SpecForm {
+    v: u32,
+    kind: JobKind,
+    signature_id: Subject,
+    schema_hash: Option<Hash>,
+    prompt_hash: Option<Hash>,
+    program_hash: Option<Hash>,
+    dataset_hash: Hash,
+    base: Option<CandidateId>,
+    subject: Option<CandidateId>,
+    baseline: Option<CandidateId>,
+    split: Split,
+    metric: Value,
+    optimiser: Option<OptimiserSpec>,
+    models: JobModels,
+    epochs: u64,
+    seed: String,
+    compiler_version: String,
+    rerun: u64,
+}
+
 /// The reason why a value is not the spec of a job.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("the spec of a job: {0}")]
@@ -71,7 +94,26 @@ pub struct JobSpecFault(String);
 impl JobSpec {
     /// The whole content, as it is hashed and stored.
     pub fn content(&self) -> Value {
-        todo!()
+        json!({
+            "v": 1,
+            "kind": self.kind,
+            "signature_id": self.of,
+            "schema_hash": self.hashes.map(|hashes| hashes.schema_hash),
+            "prompt_hash": self.hashes.map(|hashes| hashes.prompt_hash),
+            "program_hash": self.hashes.map(|hashes| hashes.program_hash),
+            "dataset_hash": self.dataset_hash,
+            "base": self.base,
+            "subject": self.subject,
+            "baseline": self.baseline,
+            "split": self.split,
+            "metric": self.metric,
+            "optimiser": self.optimiser,
+            "models": self.models,
+            "epochs": self.epochs,
+            "seed": self.seed,
+            "compiler_version": self.compiler_version,
+            "rerun": self.rerun,
+        })
     }
 
     pub fn job_hash(&self) -> Hash {
@@ -80,7 +122,39 @@ impl JobSpec {
 
     /// Reads a stored spec.
     pub fn from_value(content: &Value) -> Result<Self, JobSpecFault> {
-        todo!()
+        let form: SpecForm = serde_json::from_value(content.clone()).map_err(|fault| JobSpecFault(fault.to_string()))?;
+        if form.v != 1 {
+            return Err(JobSpecFault(format!("version {}, and this version reads 1", form.v)));
+        }
+        if !(1..=EPOCHS_MAX).contains(&form.epochs) {
+            return Err(JobSpecFault(format!("{} epochs, and a job has 1 to {EPOCHS_MAX}", form.epochs)));
+        }
+        let hashes = match (form.schema_hash, form.prompt_hash, form.program_hash) {
+            (Some(schema_hash), Some(prompt_hash), Some(program_hash)) => {
+                Some(Hashes { schema_hash, prompt_hash, program_hash })
+            }
+            (None, None, None) => None,
+            (Some(_) | None, Some(_) | None, Some(_) | None) => {
+                return Err(JobSpecFault("it has some of the three hashes, and needs all or none".to_owned()));
+            }
+        };
+        Ok(Self {
+            kind: form.kind,
+            of: form.signature_id,
+            hashes,
+            dataset_hash: form.dataset_hash,
+            base: form.base,
+            subject: form.subject,
+            baseline: form.baseline,
+            split: form.split,
+            metric: form.metric,
+            optimiser: form.optimiser,
+            models: form.models,
+            epochs: form.epochs,
+            seed: form.seed,
+            compiler_version: form.compiler_version,
+            rerun: form.rerun,
+        })
     }
 
     /// The hash of the metric.
@@ -135,6 +209,9 @@ impl TrialKey {
     /// The id of the trial's run, if it is a cast: from the time at which the job was opened, and the key. So a process
     /// that takes the job over finds the run and resumes it.
     pub fn run_id(&self, job_opened_at: Timestamp) -> RunId {
-        todo!()
+        let hash = self.hash();
+        let mut chance = [0; 10];
+        chance.copy_from_slice(&hash.as_bytes()[..10]);
+        RunId::from_parts(job_opened_at, chance)
     }
 }

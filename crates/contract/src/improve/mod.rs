@@ -2,6 +2,7 @@
 
 mod counts;
 mod dataset;
+mod dataset_name;
 mod example;
 mod ids;
 mod job;
@@ -17,10 +18,8 @@ mod split;
 mod verdict;
 
 pub use counts::{DatasetCounts, SkipReason, SplitCounts};
-pub use dataset::{
-    BuiltDataset, Dataset, DatasetDiff, DatasetEntry, DatasetFault, DatasetName, DatasetNameFault, DatasetRef,
-    dataset_hash,
-};
+pub use dataset::{BuiltDataset, Dataset, DatasetDiff, DatasetEntry, DatasetFault, dataset_hash};
+pub use dataset_name::{DatasetName, DatasetNameFault, DatasetRef};
 pub use example::{
     Example, ExampleDraft, ExampleSource, GroupFault, LabelFault, Labels, SourceKind, Weight, WeightFault, check_group,
     micro_number, micro_of,

@@ -271,6 +271,25 @@ impl EvalReport {
 
     /// Reads a stored body strictly: no unknown field, no missing one.
     pub fn from_value(content: &Value) -> Result<Self, EvalReportFault> {
-        todo!()
+        let report: Self =
+            serde_json::from_value(content.clone()).map_err(|fault| EvalReportFault(fault.to_string()))?;
+        if report.v != Self::VERSION || report.kind != Self::KIND {
+            let rule = format!("it is {} of version {}, and this version reads {} 1", report.kind, report.v, Self::KIND);
+            return Err(EvalReportFault(rule));
+        }
+        if report.reproducible == Some(true) {
+            return Err(EvalReportFault("reproducible is false or absent".to_owned()));
+        }
+        // An absent key reads as null, but is another content.
+        if report.content() != *content {
+            let whole = report.content();
+            let mut keys = whole.as_object().into_iter().flat_map(|fields| fields.keys());
+            let rule = match keys.find(|key| content.get(key.as_str()).is_none()) {
+                Some(key) => format!("{key} is missing"),
+                None => "a part of it lacks a field".to_owned(),
+            };
+            return Err(EvalReportFault(rule));
+        }
+        Ok(report)
     }
 }

@@ -86,7 +86,7 @@ pub struct TrialResult {
     /// From 1.
     pub epoch: u64,
     /// In millionths, from 0 to 1,000,000.
-    pub score: Option<u32>,
+    pub score: Option<u64>,
     pub unscored: Option<Unscored>,
     pub receipt_id: Option<ReceiptId>,
 }

@@ -12,10 +12,11 @@
 //! because every new version would draw again; the id of an example as the key of the bucket too, because two ids with
 //! one input could then stand in different splits.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::str::FromStr;
 
+use cantrip_canon::json::canonical;
 use cantrip_canon::{Hash, bytes_hash};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -238,7 +239,7 @@ pub struct UnplacedKey {
 /// The reason why examples cannot be distributed. Places are indexes into the list of new examples.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PlacementFault {
-    #[error("example {} has no split, and --splits given was asked for", .id)]
+    #[error("example {id} has no split, and --splits given was asked for")]
     NoSplit { place: usize, id: ExampleId },
     #[error("the same input stands in {} and in {}: examples {} and {}", .splits.0, .splits.1, .ids.0, .ids.1)]
     TwoSplits { places: (usize, usize), ids: (ExampleId, ExampleId), splits: (Split, Split) },
@@ -254,7 +255,32 @@ pub enum PlacementFault {
 /// assert_eq!(near_form(&json!({"text": "?!"})), "");
 /// ```
 pub fn near_form(input: &Value) -> String {
-    todo!()
+    let mut leaves = String::new();
+    push_leaves(input, &mut leaves);
+    let lower = leaves.to_lowercase();
+    let words = lower.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.collect::<Vec<&str>>().join(" ")
+}
+
+/// Appends the texts of the scalar leaves in canonical order, each with a line feed behind it. A null has no text.
+fn push_leaves(value: &Value, leaves: &mut String) {
+    match value {
+        Value::Null => {}
+        Value::Bool(_) | Value::Number(_) => {
+            leaves.push_str(&canonical(value).unwrap_or_else(|_| value.to_string()));
+            leaves.push('\n');
+        }
+        Value::String(text) => {
+            leaves.push_str(text);
+            leaves.push('\n');
+        }
+        Value::Array(items) => items.iter().for_each(|item| push_leaves(item, leaves)),
+        Value::Object(fields) => {
+            let mut sorted: Vec<(&String, &Value)> = fields.iter().collect();
+            sorted.sort_by(|(one, _), (other, _)| one.encode_utf16().cmp(other.encode_utf16()));
+            sorted.into_iter().for_each(|(_, field)| push_leaves(field, leaves));
+        }
+    }
 }
 
 /// The hash of the UTF-8 of a near form.
@@ -262,12 +288,125 @@ pub fn near_hash(near: &str) -> Hash {
     bytes_hash(near.as_bytes())
 }
 
+/// A property that examples can share; those that share it belong in one split.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Likeness<'a> {
+    Near(Hash),
+    /// Stands for the near form where that is empty: all inputs without a word have the same one.
+    Input(Hash),
+    Group(&'a str),
+}
+
+impl SplitKey {
+    fn likenesses(&self) -> impl Iterator<Item = Likeness<'_>> {
+        let content = if self.near_hash == near_hash("") {
+            Likeness::Input(self.input_hash)
+        } else {
+            Likeness::Near(self.near_hash)
+        };
+        std::iter::once(content).chain(self.group.as_deref().map(Likeness::Group))
+    }
+
+    /// The text that the bucket is computed from.
+    fn bucket_key(&self) -> String {
+        self.group.clone().unwrap_or_else(|| self.input_hash.to_string())
+    }
+}
+
+/// The split of the examples that share a property.
+#[derive(Debug, Clone, Copy)]
+enum Place {
+    In(Split),
+    /// They stand in more than one split, because the group of an example was changed.
+    Several,
+}
+
+impl Place {
+    fn joined(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::In(one), Self::In(another)) if one == another => self,
+            (Self::In(_) | Self::Several, Self::In(_) | Self::Several) => Self::Several,
+        }
+    }
+}
+
+/// The splits of the properties of all examples that were placed so far.
+#[derive(Default)]
+struct Places<'a>(HashMap<Likeness<'a>, Place>);
+
+impl<'a> Places<'a> {
+    fn insert(&mut self, key: &'a SplitKey, split: Split) {
+        for likeness in key.likenesses() {
+            let place = self.0.entry(likeness).or_insert(Place::In(split));
+            *place = place.joined(Place::In(split));
+        }
+    }
+
+    /// Returns the place of the examples that are like this one, if there are any.
+    fn find(&self, key: &SplitKey) -> Option<Place> {
+        key.likenesses().filter_map(|likeness| self.0.get(&likeness).copied()).reduce(Place::joined)
+    }
+}
+
+/// Refuses new examples that have no split, or whose input was given in two splits, if the policy asks for given
+/// splits. An input that stands in the parent version keeps its split, whatever was given.
+pub(super) fn check_given(
+    parent: &[PlacedKey],
+    new: &[UnplacedKey],
+    policy: &SplitPolicy,
+) -> Result<(), PlacementFault> {
+    if !policy.given {
+        return Ok(());
+    }
+    let kept: HashSet<Hash> = parent.iter().map(|placed| placed.key.input_hash).collect();
+    let mut given: HashMap<Hash, (usize, Split)> = HashMap::new();
+    for (place, example) in new.iter().enumerate() {
+        let Some(split) = example.split else {
+            return Err(PlacementFault::NoSplit { place, id: example.id.clone() });
+        };
+        if kept.contains(&example.key.input_hash) {
+            continue;
+        }
+        let (first, before) = *given.entry(example.key.input_hash).or_insert((place, split));
+        if before != split {
+            let ids = (new[first].id.clone(), example.id.clone());
+            return Err(PlacementFault::TwoSplits { places: (first, place), ids, splits: (before, split) });
+        }
+    }
+    Ok(())
+}
+
 /// Distributes new examples over the splits. The result has one entry for each new example, in the order of the list:
-/// its split, or none if it is left out because of a conflict between its group and its near form.
+/// its split, or none if it is left out because the examples that are like it stand in different splits.
 pub fn place(
     parent: &[PlacedKey],
     new: &[UnplacedKey],
     policy: &SplitPolicy,
 ) -> Result<Vec<Option<Split>>, PlacementFault> {
-    todo!()
+    check_given(parent, new, policy)?;
+    let inputs: HashMap<Hash, Split> = parent.iter().map(|placed| (placed.key.input_hash, placed.split)).collect();
+    let mut places = Places::default();
+    for placed in parent {
+        places.insert(&placed.key, placed.split);
+    }
+    let mut order: Vec<usize> = (0..new.len()).collect();
+    order.sort_by(|one, other| new[*one].id.cmp(&new[*other].id));
+    let mut splits = vec![None; new.len()];
+    for index in order {
+        let example = &new[index];
+        let split = match (inputs.get(&example.key.input_hash), places.find(&example.key)) {
+            (Some(split), _) => Some(*split),
+            (None, Some(Place::In(split))) => Some(split),
+            (None, Some(Place::Several)) => None,
+            (None, None) => match example.split {
+                Some(split) if policy.given => Some(split),
+                Some(_) | None => Some(policy.shares.split_of(policy.seed.bucket(&example.key.bucket_key()))),
+            },
+        };
+        if let Some(split) = split {
+            places.insert(&example.key, split);
+        }
+        splits[index] = split;
+    }
+    Ok(splits)
 }
