@@ -48,7 +48,16 @@ impl RecordEntities {
             | Event::SpendSettled(_)
             | Event::ReconcileRequired(_)
             | Event::SpendOverage(_)
-            | Event::PredictClosed(_) => None,
+            | Event::PredictClosed(_)
+            | Event::JobOpened(_)
+            | Event::JobContinued(_)
+            | Event::JobAsked(_)
+            | Event::JobProposed(_)
+            | Event::JobScored(_)
+            | Event::JobAccepted(_)
+            | Event::JobProgress(_)
+            | Event::JobParked(_)
+            | Event::JobClosed(_) => None,
             Event::Entity(entity) => Some(entity.entity_id),
             Event::Cast(cast) => Some(cast.entity_id),
             Event::Attempt(attempt) => of_cast(&attempt.cast_id),
@@ -199,6 +208,8 @@ pub(crate) fn body_refs(event: &Event) -> Vec<BodyRef> {
         }
         Event::Turn(closed) => closed.outputs.as_ref().and_then(|outputs| outputs.reference()).into_iter().collect(),
         Event::Fold(fold) => fold.text.reference().into_iter().collect(),
+        Event::JobOpened(opened) => opened.spec.reference().into_iter().chain(opened.plan.reference()).collect(),
+        Event::JobProposed(proposed) => proposed.text.reference().into_iter().collect(),
         Event::End(end) => match &end.ending {
             cantrip_loom::Ending::Terminated { result, .. } => result.reference().into_iter().collect(),
             cantrip_loom::Ending::Truncated { .. } => Vec::new(),
@@ -218,6 +229,13 @@ pub(crate) fn body_refs(event: &Event) -> Vec<BodyRef> {
         | Event::SpendOverage(_)
         | Event::PredictOpened(_)
         | Event::PredictClosed(_)
+        | Event::JobContinued(_)
+        | Event::JobAsked(_)
+        | Event::JobScored(_)
+        | Event::JobAccepted(_)
+        | Event::JobProgress(_)
+        | Event::JobParked(_)
+        | Event::JobClosed(_)
         | Event::Other { .. } => Vec::new(),
     }
 }

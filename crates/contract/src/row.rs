@@ -373,6 +373,11 @@ impl ContractRow {
         if let Self::Improve(row) = self { row.bodies() } else { Vec::new() }
     }
 
+    /// Returns true if the row alone is larger than a step may be.
+    pub fn is_too_large(&self) -> bool {
+        if let Self::Improve(row) = self { row.is_too_large() } else { false }
+    }
+
     /// Returns true if the row may be written beside a run, without its lease.
     pub fn is_annotation(&self) -> bool {
         matches!(self, Self::TraceMoved { .. })

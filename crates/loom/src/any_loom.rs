@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use cantrip_canon::{ApprovalId, CastId, EntityId, Hash, LoomId, PredictId, RunId, Timestamp, TurnId};
+use cantrip_canon::{ApprovalId, CastId, EntityId, Hash, JobId, LoomId, PredictId, RunId, Timestamp, TurnId};
 use cantrip_contract::{
-    ArtifactRow, CompiledId, OriginRow, Pointer, PointerAudit, PredictKey, PredictRow, ReceiptId, ReceiptRow,
-    SignatureId, SignatureRow, TraceRow, TraceState,
+    ArtifactRow, CandidateId, CandidateRow, CompileReportRow, CompiledId, DatasetExampleRow, DatasetName, DatasetRow,
+    DatasetVersionRow, EvalId, EvalReportRow, ExampleId, ExampleResultRow, GuardRow, JobRow, JudgeCheckRow, LookQuery,
+    LookRow, MetricRow, OriginRow, Pointer, PointerAudit, PredictKey, PredictRow, ReceiptId, ReceiptRow, ReportId,
+    SignatureId, SignatureRow, Split, Subject, TraceRow, TraceState, TrialRef, VerdictRow,
 };
 use cantrip_spend::{
     Approval, AuditReport, Authorization, AuthorizationRef, DecisionRecord, Entry, Principal, ReservationId,
@@ -17,9 +19,10 @@ use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 
 use crate::{
-    AnyId, AppendOutcome, Body, CastView, Contracts, EntityView, Error, Extent, FoldView, Journal, Lease, Ledger,
-    ListPage, Loom, PageRequest, ReceiptFilter, Record, Removal, ReservationFilter, RetentionOrder, RetentionPlan,
-    RetentionPolicy, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn, WorkerId,
+    AnyId, AppendOutcome, Body, CastView, Contracts, EntityView, Error, EvalFilter, Extent, FoldView, Improvements,
+    JobFilter, Journal, Lease, Ledger, ListPage, Loom, PageRequest, ReceiptFilter, Record, Removal, ReservationFilter,
+    RetentionOrder, RetentionPlan, RetentionPolicy, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn,
+    WorkerId,
 };
 
 /// Any store that is a journal and a loom, behind one pointer. Its ledger and its contracts may be absent; then their
@@ -28,7 +31,7 @@ use crate::{
 pub struct AnyLoom(Arc<dyn Erased>);
 
 impl AnyLoom {
-    pub fn new(store: impl Journal + Loom + Ledger + Contracts + 'static) -> Self {
+    pub fn new(store: impl Journal + Loom + Ledger + Contracts + Improvements + 'static) -> Self {
         Self(Arc::new(store))
     }
 }
@@ -45,13 +48,15 @@ macro_rules! erased {
         loom { $(fn $seen:ident($($sa:ident: $st:ty),*) -> $sr:ty;)+ }
         ledger { $(fn $owed:ident($($oa:ident: $ot:ty),*) -> $or:ty;)+ }
         contracts { $(fn $kept:ident($($ka:ident: $kt:ty),*) -> $kr:ty;)+ }
+        improvements { $(fn $tried:ident($($ta:ident: $tt:ty),*) -> $tr:ty;)+ }
     ) => {
-        /// The object-safe counterpart of the four traits.
+        /// The object-safe counterpart of the five traits.
         trait Erased: Send + Sync {
             $(fn $written<'a>(&'a self, $($wa: $wt),*) -> BoxFuture<'a, Result<$wr, Error>>;)+
             $(fn $seen<'a>(&'a self, $($sa: $st),*) -> BoxFuture<'a, Result<$sr, Error>>;)+
             $(fn $owed<'a>(&'a self, $($oa: $ot),*) -> BoxFuture<'a, Result<$or, Error>>;)+
             $(fn $kept<'a>(&'a self, $($ka: $kt),*) -> BoxFuture<'a, Result<$kr, Error>>;)+
+            $(fn $tried<'a>(&'a self, $($ta: $tt),*) -> BoxFuture<'a, Result<$tr, Error>>;)+
             fn renew<'a>(&'a self, lease: &'a Lease, now: Timestamp, lasts: Duration) -> BoxFuture<'a, Result<Lease, Error>>;
             fn release<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<(), Error>>;
             fn resolve<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<AnyId, Error>>;
@@ -59,7 +64,7 @@ macro_rules! erased {
             fn scan(&self) -> BoxStream<'_, Result<Record, Error>>;
         }
 
-        impl<S: Journal + Loom + Ledger + Contracts> Erased for S {
+        impl<S: Journal + Loom + Ledger + Contracts + Improvements> Erased for S {
             $(fn $written<'a>(&'a self, $($wa: $wt),*) -> BoxFuture<'a, Result<$wr, Error>> {
                 Box::pin(Journal::$written(self, $($wa),*))
             })+
@@ -71,6 +76,9 @@ macro_rules! erased {
             })+
             $(fn $kept<'a>(&'a self, $($ka: $kt),*) -> BoxFuture<'a, Result<$kr, Error>> {
                 Box::pin(Contracts::$kept(self, $($ka),*))
+            })+
+            $(fn $tried<'a>(&'a self, $($ta: $tt),*) -> BoxFuture<'a, Result<$tr, Error>> {
+                Box::pin(Improvements::$tried(self, $($ta),*))
             })+
             fn renew<'a>(&'a self, lease: &'a Lease, now: Timestamp, lasts: Duration) -> BoxFuture<'a, Result<Lease, Error>> {
                 Box::pin(Journal::renew(self, lease, now, lasts))
@@ -116,6 +124,12 @@ macro_rules! erased {
         impl Contracts for AnyLoom {
             $(async fn $kept(&self, $($ka: $kt),*) -> Result<$kr, Error> {
                 self.0.$kept($($ka),*).await
+            })+
+        }
+
+        impl Improvements for AnyLoom {
+            $(async fn $tried(&self, $($ta: $tt),*) -> Result<$tr, Error> {
+                self.0.$tried($($ta),*).await
             })+
         }
 
@@ -200,5 +214,34 @@ erased! {
         fn pointers() -> Vec<Pointer>;
         fn pointer(signature: SignatureId) -> Option<Pointer>;
         fn pointer_audits(signature: SignatureId, page: PageRequest) -> ListPage<PointerAudit>;
+    }
+    improvements {
+        fn datasets(page: PageRequest) -> ListPage<DatasetRow>;
+        fn dataset(hash: Hash) -> DatasetRow;
+        fn dataset_examples(hash: Hash, split: Option<Split>, page: PageRequest) -> ListPage<DatasetExampleRow>;
+        fn dataset_example(hash: Hash, example: ExampleId) -> DatasetExampleRow;
+        fn dataset_versions(name: Option<DatasetName>, page: PageRequest) -> ListPage<DatasetVersionRow>;
+        fn dataset_version(name: DatasetName, version: Option<u64>) -> Option<DatasetVersionRow>;
+        fn verdicts(page: PageRequest) -> ListPage<VerdictRow>;
+        fn verdicts_of(receipt: ReceiptId) -> Vec<VerdictRow>;
+        fn metrics(page: PageRequest) -> ListPage<MetricRow>;
+        fn metric(hash: Hash) -> MetricRow;
+        fn judge_check(metric: Hash) -> Option<JudgeCheckRow>;
+        fn jobs(wanted: JobFilter, page: PageRequest) -> ListPage<JobRow>;
+        fn job(id: JobId) -> JobRow;
+        fn job_of_hash(hash: Hash) -> Option<JobRow>;
+        fn job_of_run(run: RunId) -> Option<JobRow>;
+        fn candidates(job: JobId, page: PageRequest) -> ListPage<CandidateRow>;
+        fn results(job: JobId, candidate: Option<CandidateId>, page: PageRequest) -> ListPage<ExampleResultRow>;
+        fn result(trial: TrialRef) -> Option<ExampleResultRow>;
+        fn eval_reports(wanted: EvalFilter, page: PageRequest) -> ListPage<EvalReportRow>;
+        fn eval_report(id: EvalId) -> EvalReportRow;
+        fn compile_reports(subject: Option<Subject>, page: PageRequest) -> ListPage<CompileReportRow>;
+        fn compile_report(id: ReportId) -> CompileReportRow;
+        fn compile_report_of(job: JobId) -> Option<CompileReportRow>;
+        fn looks(subject: Subject, page: PageRequest) -> ListPage<LookRow>;
+        fn look_number(query: LookQuery) -> u64;
+        fn guards() -> Vec<GuardRow>;
+        fn guard(signature: SignatureId) -> Option<GuardRow>;
     }
 }

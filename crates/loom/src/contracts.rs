@@ -14,6 +14,7 @@ use cantrip_spend::{
     TermsRevision,
 };
 
+use crate::improve::MemoryImprovements;
 use crate::ledger::list_page;
 use crate::{Conflict, Error, ListPage, MemoryLoom, PageRequest, Step};
 
@@ -262,6 +263,7 @@ pub(crate) struct MemoryContracts {
     traces: Vec<TraceRow>,
     pointers: BTreeMap<SignatureId, Pointer>,
     audits: Vec<PointerAudit>,
+    improvements: MemoryImprovements,
 }
 
 /// Replaces the row that `same` matches, or adds the row.
@@ -307,6 +309,11 @@ impl MemoryContracts {
                 }
                 ContractDependency::Audit(id) => self.audits_where(|audit| audit.audit_id == id, &mut shelf),
                 ContractDependency::Audits(id) => self.audits_where(|audit| audit.signature_id == id, &mut shelf),
+                ContractDependency::Improve(need) => {
+                    // The wanted receipt is mostly a new one.
+                    let has_receipt = |id: &ReceiptId| self.receipts.iter().rev().any(|(_, row)| row.receipt_id == *id);
+                    self.improvements.load(need, has_receipt, shelf.improve());
+                }
             }
         }
         shelf
@@ -341,8 +348,13 @@ impl MemoryContracts {
                 ContractUpsert::Pointer(pointer) => {
                     self.pointers.insert(pointer.signature_id.clone(), pointer);
                 }
+                ContractUpsert::Improve(row) => self.improvements.take(*row),
             }
         }
+    }
+
+    pub(crate) fn improvements(&self) -> &MemoryImprovements {
+        &self.improvements
     }
 
     fn signature(&self, id: &SignatureId) -> Result<SignatureRow, Error> {

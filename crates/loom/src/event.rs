@@ -5,6 +5,7 @@
 //!
 //! A kind that this version does not know is [`Event::Other`] and passes through unchanged.
 
+mod job;
 mod policy;
 mod predict;
 mod turn;
@@ -18,6 +19,9 @@ use serde_json::{Map, Value};
 
 use crate::{Actor, CantripId, Content, Ending, Error, Fork, RecordValue, RecordedError, Spawn, Usage};
 
+pub use job::{
+    JobAccepted, JobAsked, JobClosed, JobContinued, JobOpened, JobParked, JobProgress, JobProposed, JobScored,
+};
 pub use policy::{
     ApprovalChoice, ApprovalDecided, ApprovalRequested, PolicyApproval, PolicyDecision, ReconcileRequired,
     SettledState, SpendOverage, SpendReserved, SpendSettled,
@@ -383,6 +387,15 @@ kinds! {
     SpendOverage(SpendOverage), as_spend_overage = "spend.overage";
     PredictOpened(PredictOpened), as_predict_opened = "predict.opened";
     PredictClosed(PredictClosed), as_predict_closed = "predict.closed";
+    JobOpened(JobOpened), as_job_opened = "job.opened";
+    JobContinued(JobContinued), as_job_continued = "job.continued";
+    JobAsked(JobAsked), as_job_asked = "job.asked";
+    JobProposed(JobProposed), as_job_proposed = "job.proposed";
+    JobScored(JobScored), as_job_scored = "job.scored";
+    JobAccepted(JobAccepted), as_job_accepted = "job.accepted";
+    JobProgress(JobProgress), as_job_progress = "job.progress";
+    JobParked(JobParked), as_job_parked = "job.parked";
+    JobClosed(JobClosed), as_job_closed = "job.closed";
 }
 
 /// The version of every payload that this crate writes.

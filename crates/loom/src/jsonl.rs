@@ -244,3 +244,6 @@ impl crate::Ledger for Jsonl {}
 
 /// A folder keeps no contracts: every method returns [`Error::NoContracts`].
 impl crate::Contracts for Jsonl {}
+
+/// Neither does it keep datasets, jobs and reports.
+impl crate::Improvements for Jsonl {}

@@ -17,6 +17,7 @@ pub mod export;
 mod fold;
 mod gate;
 mod id;
+mod improve;
 mod journal;
 mod jsonl;
 mod ledger;
@@ -45,7 +46,8 @@ pub use cost_total::CostTotal;
 pub use error::{Cause, Damage, Error};
 pub use event::{
     ApprovalChoice, ApprovalDecided, ApprovalRequested, Attempt, Call, CallSettled, CallStarted, CallWork,
-    CancelledIntent, Cantrip, Cast, CastParked, End, Entity, Event, Fold, GateCallRequest, IntentRecord, Kind, Origin,
+    CancelledIntent, Cantrip, Cast, CastParked, End, Entity, Event, Fold, GateCallRequest, IntentRecord, JobAccepted,
+    JobAsked, JobClosed, JobContinued, JobOpened, JobParked, JobProgress, JobProposed, JobScored, Kind, Origin,
     ParkReason, PolicyApproval, PolicyDecision, PolicyFacts, PredictCaller, PredictClosed, PredictOpened,
     ReconcileRequired, Reward, Root, RunFailed, RunKind, RunOpening, SettledState, SpendOverage, SpendReserved,
     SpendSettled, Strategy, ToolMode, TurnClosed, TurnOpened,
@@ -56,6 +58,7 @@ pub use gate::{
     SettledCall, Settlement,
 };
 pub use id::{Actor, CallId, Caller, CantripId, Epoch, NameFault, Seq, StepId, WorkerId};
+pub use improve::{EvalFilter, Improvements, JobFilter};
 pub use journal::Journal;
 pub use jsonl::{Jsonl, RemovedCounts, VerifyReport};
 pub use ledger::{Ledger, ReservationFilter};

@@ -9,6 +9,7 @@ use futures_util::{Stream, StreamExt, stream};
 use tokio::sync::watch;
 
 use crate::contracts::MemoryContracts;
+use crate::improve::MemoryImprovements;
 use crate::ledger::MemoryLedger;
 use crate::state::{StageOutcome, State};
 use crate::views::loom_by_projection;
@@ -162,6 +163,13 @@ impl MemoryLoom {
         view: impl FnOnce(&MemoryContracts) -> Result<T, Error>,
     ) -> Result<T, Error> {
         view(self.lock().state.contracts()?)
+    }
+
+    pub(crate) fn with_improvements<T>(
+        &self,
+        view: impl FnOnce(&MemoryImprovements) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        self.with_contracts(|kept| view(kept.improvements()))
     }
 }
 

@@ -101,13 +101,15 @@ impl Projection {
         let run = self.runs.get_mut(&record.run).expect("it was open, or was opened above");
         run.newest = record.seq;
         run.epoch = run.epoch.max(record.epoch);
-        if !annotates && record.kind != Kind::Failed {
+        if record.kind == Kind::JobClosed {
+            run.parked = false;
+        } else if !annotates && record.kind != Kind::Failed {
             if run.reopen()
                 && let Some(entity) = run.opening.entity_id
             {
                 self.live_run_by_entity.insert(entity, record.run);
             }
-            if record.kind != Kind::Parked {
+            if record.kind != Kind::Parked && record.kind != Kind::JobParked {
                 run.parked = false;
             }
         }

@@ -125,7 +125,12 @@ impl State {
         if !plain {
             self.contracts()?;
         }
-        let Some(run) = step.run() else { return self.pay(step, None) };
+        let Some(run) = step.run() else {
+            if step.required_bodies()?.iter().any(|hash| !has_body(hash)) {
+                return Err(step.missing_body_error());
+            }
+            return self.pay(step, None);
+        };
         if let Some(answer) = self.earlier_outcome(&step, run)? {
             return Ok(StageOutcome::Answered(answer));
         }

@@ -4,6 +4,7 @@
 //! nobody paid for, or a payment without an answer. So there is one write,
 //! [`Journal::append`](crate::Journal::append), and a step is its argument.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use cantrip_canon::{EntityId, Hash, RunId, Timestamp};
@@ -99,8 +100,9 @@ pub enum StepTarget {
     Annotation(RunId),
     /// Records that were written elsewhere, with their own epochs and times. They follow record `after` of the run.
     Import { run: RunId, after: Seq },
-    /// Outside every run: an authorization is given, changed or revoked. The step has no records; repeating it changes
-    /// nothing.
+    /// Outside every run: an authorization is given, changed or revoked, or a contract or a dataset is added. The step
+    /// has no records; repeating it changes nothing. A step of bodies alone prepares a dataset whose bodies are too
+    /// large for one step.
     OutsideRuns,
 }
 
@@ -127,14 +129,14 @@ pub struct Step {
     pub records: Vec<RecordDraft>,
     /// In order; each operation sees the effect of the ones before it.
     pub money: Vec<Operation>,
-    /// Signatures, artifacts, predicts, receipts, traces and changes of pointers. In order; each row sees the effect
-    /// of the ones before it.
+    /// Signatures, artifacts, predicts, receipts, traces, changes of pointers, datasets, jobs and reports. In order;
+    /// each row sees the effect of the ones before it.
     pub contract: Vec<ContractRow>,
     /// Written instead of `records` and all of `money` if a reserve is refused.
     pub if_refused: Vec<RecordDraft>,
     /// Written instead of `contract` if a reserve is refused.
     pub contract_if_refused: Vec<ContractRow>,
-    /// Bodies that the records name by hash and that the store may not have yet.
+    /// Bodies that the records and the contract rows name by hash and that the store may not have yet.
     pub bodies: Vec<Body>,
 }
 
@@ -220,15 +222,17 @@ impl Step {
         }
     }
 
-    /// Returns the bodies that the records name and that are not part of the step. They must be stored already.
+    /// Returns the bodies that the records and the contract rows name and that are not part of the step. They must be
+    /// stored already.
     pub fn required_bodies(&self) -> Result<Vec<Hash>, Error> {
+        // A dataset may name a hundred thousand bodies.
+        let mut known: HashSet<Hash> = self.bodies.iter().map(Body::hash).collect();
         let mut wanted = Vec::new();
         for draft in self.records.iter().chain(&self.if_refused) {
-            for hash in draft.bodies()? {
-                if !wanted.contains(&hash) && !self.bodies.iter().any(|body| body.hash() == hash) {
-                    wanted.push(hash);
-                }
-            }
+            wanted.extend(draft.bodies()?.into_iter().filter(|hash| known.insert(*hash)));
+        }
+        for row in self.contract.iter().chain(&self.contract_if_refused) {
+            wanted.extend(row.bodies().into_iter().filter(|hash| known.insert(*hash)));
         }
         Ok(wanted)
     }
@@ -257,7 +261,9 @@ impl Step {
         if bytes > STEP_BODIES_BYTES_MAX as u64 {
             return Some(Error::TooLarge { what: "the bodies of a step", bytes, limit: STEP_BODIES_BYTES_MAX as u64 });
         }
-        if self.records.is_empty() && self.money.is_empty() && self.contract.is_empty() {
+        let apart = matches!(self.target, StepTarget::OutsideRuns);
+        let bodies_alone = apart && !self.bodies.is_empty();
+        if self.records.is_empty() && self.money.is_empty() && self.contract.is_empty() && !bodies_alone {
             return refused("it has neither records nor money nor contracts");
         }
         let rows = || self.contract.iter().chain(&self.contract_if_refused);
@@ -265,7 +271,9 @@ impl Step {
             let bytes = rows().count() as u64;
             return Some(Error::TooLarge { what: "the contracts of a step", bytes, limit: STEP_ROWS_MAX as u64 });
         }
-        let apart = matches!(self.target, StepTarget::OutsideRuns);
+        if rows().any(ContractRow::is_too_large) {
+            return refused("one of its contract rows is too large");
+        }
         if rows().any(|row| row.is_outside_runs() != apart) {
             return refused("what belongs to a run is written in it, what belongs to none outside every run");
         }
@@ -296,7 +304,7 @@ impl Step {
             }
             StepTarget::OutsideRuns => {
                 let placed = self.money.iter().all(Operation::is_of_authorization);
-                let wrong = !placed || records().next().is_some() || !self.bodies.is_empty();
+                let wrong = !placed || records().next().is_some();
                 refused_if(wrong, "outside every run only authorizations and contracts change")
             }
             StepTarget::Import { after, .. } => {

@@ -113,7 +113,16 @@ impl Tallies {
             | Event::SpendSettled(_)
             | Event::ReconcileRequired(_)
             | Event::SpendOverage(_)
-            | Event::PredictClosed(_) => None,
+            | Event::PredictClosed(_)
+            | Event::JobOpened(_)
+            | Event::JobContinued(_)
+            | Event::JobAsked(_)
+            | Event::JobProposed(_)
+            | Event::JobScored(_)
+            | Event::JobAccepted(_)
+            | Event::JobProgress(_)
+            | Event::JobParked(_)
+            | Event::JobClosed(_) => None,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use cantrip_circle::{AnyGate, CircleBuilder, DelegationGrants, Medium, MediumKind, Wards};
 use cantrip_crystal::{AnyCrystal, Crystal, Price, ProfileRow, RetryPolicy};
-use cantrip_loom::{AnyLoom, Contracts, Journal, Ledger, Loom};
+use cantrip_loom::{AnyLoom, Contracts, Improvements, Journal, Ledger, Loom};
 use cantrip_turn::fold::FoldOptions;
 use cantrip_turn::{Call, CantripFault, CantripFaults, CrystalFacts, Definition, Settings};
 use serde_json::{Value, json};
@@ -228,7 +228,7 @@ impl CantripBuilder {
     }
 
     /// Sets the store in which the casts are recorded.
-    pub fn store(mut self, store: impl Journal + Loom + Ledger + Contracts + 'static) -> Self {
+    pub fn store(mut self, store: impl Journal + Loom + Ledger + Contracts + Improvements + 'static) -> Self {
         self.store = Some(AnyLoom::new(store));
         self
     }

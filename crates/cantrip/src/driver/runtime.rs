@@ -13,7 +13,8 @@ use cantrip_circle::Medium;
 use cantrip_circle::gate::GateSessions;
 use cantrip_circle::limits::REBUILD_CPU_MS;
 use cantrip_loom::{
-    Actor, AnyLoom, Contracts, Error, Journal, Ledger, Loom, MemoryLoom, PageRequest, ReceiptFilter, Turn, WorkerId,
+    Actor, AnyLoom, Contracts, Error, Improvements, Journal, Ledger, Loom, MemoryLoom, PageRequest, ReceiptFilter, Turn,
+    WorkerId,
 };
 use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_spend::AuthorizationRef;
@@ -75,7 +76,7 @@ impl fmt::Debug for Runtime {
 
 impl Runtime {
     /// Creates a runtime with this store, the machine's clock and the machine's source of randomness.
-    pub fn new(store: impl Journal + Loom + Ledger + Contracts + 'static) -> Self {
+    pub fn new(store: impl Journal + Loom + Ledger + Contracts + Improvements + 'static) -> Self {
         Self::from_parts(AnyLoom::new(store), Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)))
     }
 

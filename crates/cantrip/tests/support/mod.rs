@@ -23,7 +23,7 @@ use serde_json::{Value, json};
 
 /// Returns a runtime with this store. Its ids and times are deterministic; its time is the executor's.
 pub(crate) fn runtime_over(
-    store: impl Journal + Loom + cantrip_loom::Ledger + cantrip_loom::Contracts + 'static,
+    store: impl Journal + Loom + cantrip_loom::Ledger + cantrip_loom::Contracts + cantrip_loom::Improvements + 'static,
 ) -> Runtime {
     house_of(AnyLoom::new(store), 7)
 }
@@ -399,6 +399,47 @@ mod dying {
         }
     };
 }
+
+    /// Forwards the methods about datasets, jobs and reports to the inner store.
+    macro_rules! improves_on {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {
+        impl cantrip_loom::Improvements for Dying {
+            $(async fn $name(&self, $($arg: $type),*) -> Result<$result, Error> {
+                cantrip_loom::Improvements::$name(&self.store, $($arg),*).await
+            })+
+        }
+    };
+}
+
+    improves_on! {
+        datasets(page: PageRequest) -> ListPage<cantrip_contract::DatasetRow>;
+        dataset(hash: Hash) -> cantrip_contract::DatasetRow;
+        dataset_examples(hash: Hash, split: Option<cantrip_contract::Split>, page: PageRequest) -> ListPage<cantrip_contract::DatasetExampleRow>;
+        dataset_example(hash: Hash, example: cantrip_contract::ExampleId) -> cantrip_contract::DatasetExampleRow;
+        dataset_versions(name: Option<cantrip_contract::DatasetName>, page: PageRequest) -> ListPage<cantrip_contract::DatasetVersionRow>;
+        dataset_version(name: cantrip_contract::DatasetName, version: Option<u64>) -> Option<cantrip_contract::DatasetVersionRow>;
+        verdicts(page: PageRequest) -> ListPage<cantrip_contract::VerdictRow>;
+        verdicts_of(receipt: cantrip_contract::ReceiptId) -> Vec<cantrip_contract::VerdictRow>;
+        metrics(page: PageRequest) -> ListPage<cantrip_contract::MetricRow>;
+        metric(hash: Hash) -> cantrip_contract::MetricRow;
+        judge_check(metric: Hash) -> Option<cantrip_contract::JudgeCheckRow>;
+        jobs(wanted: cantrip_loom::JobFilter, page: PageRequest) -> ListPage<cantrip_contract::JobRow>;
+        job(id: cantrip_canon::JobId) -> cantrip_contract::JobRow;
+        job_of_hash(hash: Hash) -> Option<cantrip_contract::JobRow>;
+        job_of_run(run: RunId) -> Option<cantrip_contract::JobRow>;
+        candidates(job: cantrip_canon::JobId, page: PageRequest) -> ListPage<cantrip_contract::CandidateRow>;
+        results(job: cantrip_canon::JobId, candidate: Option<cantrip_contract::CandidateId>, page: PageRequest) -> ListPage<cantrip_contract::ExampleResultRow>;
+        result(trial: cantrip_contract::TrialRef) -> Option<cantrip_contract::ExampleResultRow>;
+        eval_reports(wanted: cantrip_loom::EvalFilter, page: PageRequest) -> ListPage<cantrip_contract::EvalReportRow>;
+        eval_report(id: cantrip_contract::EvalId) -> cantrip_contract::EvalReportRow;
+        compile_reports(subject: Option<cantrip_contract::Subject>, page: PageRequest) -> ListPage<cantrip_contract::CompileReportRow>;
+        compile_report(id: cantrip_contract::ReportId) -> cantrip_contract::CompileReportRow;
+        compile_report_of(job: cantrip_canon::JobId) -> Option<cantrip_contract::CompileReportRow>;
+        looks(subject: cantrip_contract::Subject, page: PageRequest) -> ListPage<cantrip_contract::LookRow>;
+        look_number(query: cantrip_contract::LookQuery) -> u64;
+        guards() -> Vec<cantrip_contract::GuardRow>;
+        guard(signature: cantrip_contract::SignatureId) -> Option<cantrip_contract::GuardRow>;
+    }
 
     files_on! {
         signatures(page: PageRequest) -> ListPage<cantrip_contract::SignatureRow>;

@@ -66,12 +66,37 @@ impl Projection {
                 }
                 Ok(())
             }
+            Event::JobParked(parked) => {
+                if let Some(run) = self.runs.get_mut(&head.record.run) {
+                    run.parked = parked.reason.needs_resume();
+                }
+                Ok(())
+            }
+            Event::JobClosed(closed) => {
+                if self.has_ended(head.record.run) == Some(true) {
+                    return Err(head.refuse("its run has ended"));
+                }
+                if !closed.can_reopen() {
+                    self.end_run(head.record, RunState::Terminated);
+                } else if let Some(run) = self.runs.get_mut(&head.record.run) {
+                    // A job that ended without a result goes on with its next record.
+                    run.fail(head.record.at);
+                }
+                Ok(())
+            }
             Event::PolicyDecision(_)
             | Event::SpendReserved(_)
             | Event::SpendSettled(_)
             | Event::ReconcileRequired(_)
             | Event::SpendOverage(_)
             | Event::PredictOpened(_)
+            | Event::JobOpened(_)
+            | Event::JobContinued(_)
+            | Event::JobAsked(_)
+            | Event::JobProposed(_)
+            | Event::JobScored(_)
+            | Event::JobAccepted(_)
+            | Event::JobProgress(_)
             | Event::Other { .. } => Ok(()),
         }
     }

@@ -123,6 +123,16 @@ impl RunStatus {
                 let answered_by = self.answered.filter(|_| succeeded);
                 self.ended = Some(RunEnding { state, reason: None, reply: code.into(), answered_by });
             }
+            Event::JobParked(parked) => self.parked = Some(parked.reason),
+            Event::JobClosed(closed) => {
+                let (state, code) = if closed.can_reopen() {
+                    ("failed", codes::CRASH.any())
+                } else {
+                    ("terminated", codes::EVALUATED.any())
+                };
+                let reply = closed.error.as_ref().map_or_else(|| code.into(), |error| error.mark.clone());
+                self.ended = Some(RunEnding { state, reason: None, reply, answered_by: None });
+            }
             Event::PolicyDecision(_)
             | Event::SpendReserved(_)
             | Event::SpendSettled(_)
@@ -138,6 +148,13 @@ impl RunStatus {
             | Event::Turn(_)
             | Event::Fold(_)
             | Event::End(_)
+            | Event::JobOpened(_)
+            | Event::JobContinued(_)
+            | Event::JobAsked(_)
+            | Event::JobProposed(_)
+            | Event::JobScored(_)
+            | Event::JobAccepted(_)
+            | Event::JobProgress(_)
             | Event::Reward(_) => {
                 // A failed run is resumed.
                 if !annotates && self.ended.as_ref().is_some_and(|ended| ended.state == "failed") {

@@ -107,6 +107,15 @@ impl Machine {
             | Event::SpendOverage(_)
             | Event::PredictOpened(_)
             | Event::PredictClosed(_)
+            | Event::JobOpened(_)
+            | Event::JobContinued(_)
+            | Event::JobAsked(_)
+            | Event::JobProposed(_)
+            | Event::JobScored(_)
+            | Event::JobAccepted(_)
+            | Event::JobProgress(_)
+            | Event::JobParked(_)
+            | Event::JobClosed(_)
             | Event::Other { .. } => Ok(()),
         }
     }
