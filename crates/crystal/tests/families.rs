@@ -204,6 +204,32 @@ async fn how_an_answer_ends_is_told_in_our_words() {
     }
 }
 
+/// Some servers of the Responses wire say `completed` of an answer that they cut off.
+#[tokio::test]
+async fn an_answer_as_long_as_it_may_be_is_cut_off_whatever_its_server_says() {
+    let family = Family::Responses;
+    let whole = said([Piece::Text(&["once upon ", "a"])], End::Stop);
+    for (output_tokens_max, finish) in [(20, Finish::Length), (21, Finish::Stop)] {
+        for served in [family.streamed(&whole), family.whole(&whole)] {
+            let (url, _) = serve([served]).await;
+            let request = Request { output_tokens_max, ..sample_request(1) };
+            let answer = family.crystal(&url, None).ask(&request, &NullSink).await.unwrap();
+            assert_eq!(answer.utterance.finish, finish, "{output_tokens_max}");
+        }
+    }
+}
+
+/// llama.cpp rejects an assistant's message that does not say that it is one.
+#[tokio::test]
+async fn a_message_of_another_source_has_a_type_on_the_responses_wire() {
+    let list = MessageLog::new();
+    list.push(Message::User { content: "one".into() });
+    list.push(Message::Assistant { content: Some("1".into()), calls: Vec::new(), parts: None });
+    list.push(Message::User { content: "two".into() });
+    let body = listed(Family::Responses, &list).await;
+    assert_eq!(body["input"][1], json!({"type": "message", "role": "assistant", "content": "1"}));
+}
+
 #[tokio::test]
 async fn a_stream_that_is_cut_anywhere_is_broken_and_asked_for_again() {
     for family in Family::ALL {

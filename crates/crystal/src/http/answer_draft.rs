@@ -17,12 +17,19 @@ pub(crate) struct AnswerDraft<'a> {
     /// True if the model refused in words, whatever finish reason follows.
     pub(crate) refused: bool,
     pub(crate) usage: Option<Usage>,
+    /// The number of tokens that the answer may have.
+    output_tokens_max: u32,
 }
 
 impl<'a> AnswerDraft<'a> {
-    pub(super) fn new(assembler: Assembler<'a>, model: &str) -> Self {
+    pub(super) fn new(assembler: Assembler<'a>, model: &str, output_tokens_max: u32) -> Self {
         let (order, model) = (BlockOrder::default(), model.to_owned());
-        Self { assembler, order, model, finish: None, refused: false, usage: None }
+        Self { assembler, order, model, finish: None, refused: false, usage: None, output_tokens_max }
+    }
+
+    /// Returns true if the answer has as many tokens as it may have, by the provider's own count.
+    pub(crate) fn is_at_its_limit(&self) -> bool {
+        self.usage.is_some_and(|usage| usage.completion_tokens >= u64::from(self.output_tokens_max))
     }
 
     /// Adds text to the message and to the order of blocks.

@@ -163,7 +163,10 @@ fn read_response(answer: &mut AnswerDraft<'_>, response: &Value) -> Result<(), C
                 None => Finish::Other("incomplete".to_owned()),
             });
         }
-        Some("completed") => answer.finish = Some(Finish::Stop),
+        // llama.cpp says so of an answer that it cut off, too. A cut answer must not pass for a whole one.
+        Some("completed") => {
+            answer.finish = Some(if answer.is_at_its_limit() { Finish::Length } else { Finish::Stop });
+        }
         Some(_) | None => {}
     }
     Ok(())
