@@ -9,6 +9,7 @@ mod act;
 mod active;
 mod begin;
 mod changes;
+mod datasets;
 mod ds;
 pub mod limits;
 mod pointers;
@@ -39,6 +40,9 @@ pub use cantrip;
 pub use cantrip::CastReply;
 pub use cantrip_ds as contracts;
 pub use changes::{ChangeKind, FileDiff, GateRoots};
+pub use datasets::{
+    DatasetRequest, DatasetSubject, ExampleContent, ExampleInput, ReviewItem, VerdictRequest,
+};
 pub use ds::{ArtifactUpload, receipt_json};
 pub use pointers::{PointerRequest, PreviewCallers, Promotion, RolloutAction, RolloutPreview};
 pub use spell_catalog::{SpellCatalog, SpellSummary};

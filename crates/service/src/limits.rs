@@ -32,6 +32,8 @@ canon::limits! {
     DIFF_AROUND_LINES: usize = 3, "lines";
     /// The time limit for finding the shortest diff of one file. After that the diff may be longer than necessary.
     DIFF_MS: u64 = 2_000, "ms";
+    /// The number of examples that are in memory at a time while they are written to a file.
+    EXAMPLES_WRITTEN_PAGE: usize = 200, "examples";
 }
 
 const _: () = assert!(DIFF_LISTED_BYTES_MAX <= cantrip::reply::limits::REPLY_BYTES_MAX / 2);

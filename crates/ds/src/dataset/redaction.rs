@@ -1,6 +1,6 @@
 //! Redaction of examples: when they leave, and on request before they are stored.
 
-use cantrip::canon::Redactor;
+use cantrip::canon::{Redactor, known_secrets};
 use cantrip_contract::{Example, Weight, micro_number};
 use serde_json::{Value, json};
 
@@ -28,16 +28,25 @@ pub fn redacted_example(example: &Example, redactor: Option<&Redactor>) -> Value
     if let Some(redactor) = redactor {
         for key in ["id", "input", "expected", "labels", "group", "source"] {
             if let Some(content) = line.get_mut(key) {
-                *content = redactor.redact_value(content);
+                *content = redact(content, redactor);
             }
         }
     }
     line
 }
 
+/// Replaces secrets by their form, and those that this process knows.
+fn redact(value: &Value, redactor: &Redactor) -> Value {
+    let redacted = redactor.redact_value(value);
+    match known_secrets() {
+        Some(known) => known.redact_value(redacted),
+        None => redacted,
+    }
+}
+
 /// Redacts a value before it is stored, and counts the texts that were replaced.
 pub(super) fn redact_counted(value: &mut Value, redactor: &Redactor, count: &mut u64) {
-    let redacted = redactor.redact_value(value);
+    let redacted = redact(value, redactor);
     *count += differing_texts(value, &redacted);
     *value = redacted;
 }

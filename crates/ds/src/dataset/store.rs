@@ -3,6 +3,7 @@
 //! A dataset is immutable and named by its hash. A name has versions, each of which adds to the one before it; the
 //! number of a version is decided in the step that writes it, so two processes that add at once get two versions.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
@@ -13,9 +14,9 @@ use cantrip::loom::{
 use cantrip::reply::{Refusal, codes};
 use cantrip::store_refusal;
 use cantrip_contract::{
-    BuiltDataset, ContractFault, ContractRow, Dataset, DatasetCounts, DatasetDraft, DatasetExampleRow, DatasetName,
-    DatasetRef, DatasetRow, DatasetVersionRow, Example, ExampleId, ImproveFault, ImproveRow, Split, SplitSeed,
-    SplitShares, Subject,
+    BuiltDataset, ContractFault, ContractRow, Dataset, DatasetCounts, DatasetDraft, DatasetEntry, DatasetExampleRow,
+    DatasetName, DatasetRef, DatasetRow, DatasetVersionRow, Example, ExampleId, ImproveFault, ImproveRow, Split,
+    SplitSeed, SplitShares, Subject,
 };
 use serde_json::{Value, json};
 
@@ -201,6 +202,46 @@ impl DatasetStore {
             items.push(self.example(row).await?);
         }
         Ok(ListPage { items, next: listed.next })
+    }
+
+    /// Returns the ids, hashes and splits of all examples, without reading their content.
+    pub async fn entries(&self, hash: Hash) -> Result<Vec<DatasetEntry>, Refusal> {
+        let mut entries = Vec::new();
+        let mut next = Some(PageRequest { after: None, most: DATASET_PAGE });
+        while let Some(page) = next {
+            let listed = self.loom.dataset_examples(hash, None, page).await.map_err(refused)?;
+            entries.extend(listed.items.into_iter().map(|row| DatasetEntry {
+                id: row.example_id,
+                content_hash: row.content_hash,
+                split: row.split,
+            }));
+            next = page.following(listed.next);
+        }
+        Ok(entries)
+    }
+
+    /// Returns the newest version of every name, ordered by name.
+    pub async fn names(&self) -> Result<Vec<DatasetVersionRow>, Refusal> {
+        let mut newest: BTreeMap<DatasetName, DatasetVersionRow> = BTreeMap::new();
+        let mut next = Some(PageRequest { after: None, most: DATASET_PAGE });
+        while let Some(page) = next {
+            let listed = self.loom.dataset_versions(None, page).await.map_err(refused)?;
+            for version in listed.items {
+                match newest.get(&version.name) {
+                    Some(known) if known.version > version.version => {}
+                    Some(_) | None => {
+                        newest.insert(version.name.clone(), version);
+                    }
+                }
+            }
+            next = page.following(listed.next);
+        }
+        Ok(newest.into_values().collect())
+    }
+
+    /// Returns the row of a dataset.
+    pub async fn row(&self, hash: Hash) -> Result<DatasetRow, Refusal> {
+        self.loom.dataset(hash).await.map_err(refused)
     }
 
     async fn example(&self, row: DatasetExampleRow) -> Result<Example, Refusal> {
