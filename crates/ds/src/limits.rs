@@ -63,10 +63,40 @@ cantrip::canon::limits! {
     METRIC_MEMORY_BYTES: usize = 64 << 20, "bytes";
     /// The maximum output of a metric's program or command.
     METRIC_OUTPUT_BYTES_MAX: usize = 64 << 10, "bytes";
+    /// The number of times that a metric's program is started if its sandbox is lost through no fault of its own.
+    METRIC_SANDBOX_TRIES: u64 = 3, "times";
     /// The share of pairs that may change with the places of the two outputs before a judge counts as inconsistent.
     POSITION_FLIPS_PPM_MAX: u64 = 300_000, "parts per million";
     /// The default number of times that each trial of an evaluation is made.
     EVAL_EPOCHS_DEFAULT: u64 = 1, "epochs";
+    /// The default number of trials of a job that run at the same time.
+    TRIALS_TOGETHER: usize = 8, "trials";
+    /// The maximum number of trials of a job that run at the same time.
+    TRIALS_TOGETHER_MAX: usize = 64, "trials";
+    /// The number of tries of a trial that fails through no fault of its candidate.
+    TRIAL_TRIES_MAX: u64 = 3, "tries";
+    /// The maximum number of a try. Tries that were cancelled or refused with their job count here and not above.
+    TRY_NUMBER_MAX: u64 = 1_000, "tries";
+    /// The number of failures in a row, through no fault of a candidate, after which a job waits.
+    FAILURES_IN_A_ROW_MAX: u64 = 5, "failures";
+    /// The mean costs of a trial that must be left for each trial of an Ask, in quarters.
+    ASK_COST_QUARTERS: u64 = 5, "quarters";
+    /// The number of receipts that the likely cost of a trial is the mean of.
+    LIKELY_RECEIPTS: usize = 100, "receipts";
+    /// The interval at which the progress of a job is recorded.
+    JOB_PROGRESS_MS: u64 = 10_000, "ms";
+    /// The number of trials whose median time is the time of the trials that are left.
+    TIMED_TRIALS: usize = 50, "trials";
+    /// The number of trials before the time that is left is estimated.
+    TIMED_TRIALS_MIN: usize = 10, "trials";
+    /// The interval at which a job looks whether a trial that another process drives has ended.
+    IN_FLIGHT_LOOK_MS: u64 = 200, "ms";
+    /// The time without a new record after which a follower looks whether the process that drives the job is alive.
+    JOIN_LOOK_MS: u64 = 2_000, "ms";
+    /// The number of times that the report of a job is made again because another one was written first.
+    CLOSE_TRIES_MAX: u64 = 16, "times";
+    /// The maximum length of the feedback that is kept of a trial without a score.
+    FAULT_CHARS_MAX: usize = 2_000, "characters";
     /// The maximum number of trials of one job.
     JOB_TRIALS_MAX: u64 = 1_000_000, "trials";
     /// The share of a side's trials that may have no score before an evaluation counts as incomplete.

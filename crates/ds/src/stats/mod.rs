@@ -18,6 +18,6 @@ mod unit;
 pub use agreement::{Agreement, JudgeCounts};
 pub use interval::{Bounds, Resampled, score_interval, wilson};
 pub use look::{Comparison, bound_index, compare, detectable, is_spent, level_ppm, verdict};
-pub use random::{Random, shuffle};
+pub use random::{Random, seed_of, shuffle};
 pub use significance::{flip_exceedances, flip_p_ppm, sign_p_ppm};
 pub use unit::{Observation, Unit, mean, mean_of_epochs, rounded_quotient, units};

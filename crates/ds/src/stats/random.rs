@@ -25,9 +25,7 @@ pub struct Random {
 
 impl Random {
     pub fn new(label: &str) -> Self {
-        let hash = bytes_hash(label.as_bytes());
-        let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
-        Self { state: u64::from_be_bytes([a, b, c, d, e, f, g, h]) }
+        Self { state: seed_of(label) }
     }
 
     /// Returns the next number.
@@ -57,6 +55,13 @@ impl Random {
             items.swap(last, chosen);
         }
     }
+}
+
+/// Returns the seed of a label: the first 16 hexadecimal digits of its SHA-256.
+pub fn seed_of(label: &str) -> u64 {
+    let hash = bytes_hash(label.as_bytes());
+    let [a, b, c, d, e, f, g, h, ..] = *hash.as_bytes();
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
 /// Shuffles the items with the generator of this label.
