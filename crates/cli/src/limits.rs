@@ -29,6 +29,8 @@ cantrip_canon::limits! {
     DEMO_WAIT_MS: u64 = 20_000, "ms";
     /// The maximum number of receipts that are listed.
     RECEIPTS_LISTED_MAX: usize = 1_000, "receipts";
+    /// The maximum number of examples of a dataset that are shown.
+    EXAMPLES_SHOWN_MAX: usize = 1_000, "examples";
     /// The maximum number of inputs in one batch of predicts.
     BATCH_LINES_MAX: usize = 100_000, "lines";
     /// The maximum number of concurrent predicts in a batch.
@@ -41,9 +43,6 @@ cantrip_canon::limits! {
     IMAGES_MAX: usize = 20, "images";
     /// The time that `doctor` waits for the first answer of `acp` and of `mcp`.
     DOCTOR_WIRE_MS: u64 = 10_000, "ms";
+    /// The interval at which new records of a job are looked for while they are printed.
+    RECORDS_LOOK_MS: u64 = 100, "ms";
 }
-
-// A worker checks for a cancellation several times while a caller waits for it.
-const _: () = assert!(CANCEL_WAIT_MS > 3 * cantrip::limits::CANCEL_LOOK_MS);
-const _: () = assert!(DIFF_LISTED_BYTES_MAX <= cantrip_reply::limits::REPLY_BYTES_MAX / 2);
-const _: () = assert!(LINE_BYTES_MAX >= 2 * cantrip_stream::limits::ITEM_TEXT_BYTES_MAX);

@@ -27,8 +27,8 @@ use crate::args::usage;
 #[cfg(feature = "conformance")]
 use crate::commands::conformance;
 use crate::commands::{
-    acp, artifact, cast, codes, completions, confirm, doctor, loom, mcp, models, new, pointer, policy, predict,
-    receipt, retention, run, schema, serve, sig, spend, stream, summon, trace, verify, worker,
+    acp, artifact, cast, codes, completions, confirm, dataset, doctor, eval, loom, mcp, metric, models, new, pointer,
+    policy, predict, receipt, retention, run, schema, serve, sig, spend, stream, summon, trace, verify, worker,
 };
 use cantrip_telemetry as telemetry;
 use cantrip_terminal::present::{self, Present};
@@ -79,10 +79,13 @@ enum Command {
     Run(run::RunCommand),
     Sig(sig::SigCommand),
     Predict(Box<predict::Predict>),
+    Eval(Box<eval::EvalCommand>),
+    Metric(metric::MetricCommand),
     Receipt(receipt::ReceiptCommand),
     Trace(trace::TraceCommand),
     Retention(retention::RetentionCommand),
     Artifact(artifact::ArtifactCommand),
+    Dataset(dataset::DatasetCommand),
     Pointer(pointer::PointerCommand),
     Spend(spend::SpendCommand),
     Policy(policy::PolicyCommand),
@@ -135,6 +138,7 @@ impl Command {
             | Self::Loom(_)
             | Self::Run(_)
             | Self::Predict(_)
+            | Self::Eval(_)
             | Self::Mcp(_)
             | Self::Acp(_)
             | Self::Serve(_) => true,
@@ -148,10 +152,12 @@ impl Command {
             | Self::Codes(_)
             | Self::Limits(_)
             | Self::Sig(_)
+            | Self::Metric(_)
             | Self::Receipt(_)
             | Self::Trace(_)
             | Self::Retention(_)
             | Self::Artifact(_)
+            | Self::Dataset(_)
             | Self::Pointer(_)
             | Self::Spend(_)
             | Self::Policy(_)
@@ -204,10 +210,13 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
         Command::Run(run) => run.run(&guard, present).await,
         Command::Sig(sig) => sig.run(&guard, present).await,
         Command::Predict(predict) => predict.run(&guard, present).await,
+        Command::Eval(eval) => eval.run(&guard, present).await,
+        Command::Metric(metric) => metric.run(&guard, present).await,
         Command::Receipt(receipt) => receipt.run(&guard, present).await,
         Command::Trace(trace) => trace.run(&guard, present).await,
         Command::Retention(retention) => retention.run(&guard, present).await,
         Command::Artifact(artifact) => artifact.run(&guard, present).await,
+        Command::Dataset(dataset) => dataset.run(&guard, present).await,
         Command::Pointer(pointer) => pointer.run(&guard, present).await,
         Command::Spend(spend) => spend.run(&guard, present).await,
         Command::Policy(policy) => policy.run(&guard, present).await,

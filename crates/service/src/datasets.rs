@@ -21,7 +21,7 @@ use cantrip_ds::dataset::{
 use serde_json::{Value, json};
 
 use crate::Service;
-use crate::limits::EXAMPLES_WRITTEN_PAGE;
+use crate::limits::{EXAMPLES_LISTED_BYTES, EXAMPLES_WRITTEN_PAGE};
 
 /// The redaction of examples that leave the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -114,6 +114,18 @@ pub struct ReviewItem {
     pub output: Option<Value>,
 }
 
+/// Returns a line as a list shows it: a content that is too long for a list is replaced by its size. A file of
+/// examples has it whole.
+fn short_line(mut line: Value) -> Value {
+    let bytes = line.to_string().len();
+    if bytes > EXAMPLES_LISTED_BYTES {
+        line["input"] = Value::Null;
+        line["expected"] = Value::Null;
+        line["left_out_bytes"] = json!(bytes);
+    }
+    line
+}
+
 fn version_json(version: &DatasetVersionRow) -> Value {
     json!({
         "name": version.name, "version": version.version, "dataset_hash": version.dataset_hash,
@@ -174,15 +186,65 @@ impl Service {
         self.guarded_reply("dataset", async {
             let store = self.dataset_store();
             let named = store.resolve(asked).await?;
-            let mut value = dataset_json(&named);
-            let versions = match &named.version {
-                Some(version) => store.versions(&version.name).await?,
-                None => Vec::new(),
-            };
-            value["versions"] = versions.iter().map(version_json).collect();
+            let value = self.described(&store, &named).await?;
             Ok(codes::read(format!("dataset {}", named.label())).value(value))
         })
         .await
+    }
+
+    /// Returns a dataset as [`Service::dataset`] does, with some of its examples.
+    pub async fn show_dataset(
+        &self,
+        asked: &str,
+        split: Option<Split>,
+        page: PageRequest,
+        content: ExampleContent,
+    ) -> GuardedReply {
+        self.guarded_reply("dataset", async {
+            self.check_may_read_examples()?;
+            let store = self.dataset_store();
+            let named = store.resolve(asked).await?;
+            let mut value = self.described(&store, &named).await?;
+            value["examples"] = self.example_page(&store, &named, split, page, content).await?;
+            Ok(codes::read(format!("dataset {}", named.label())).value(value))
+        })
+        .await
+    }
+
+    async fn described(&self, store: &DatasetStore, named: &NamedDataset) -> Result<Value, Refusal> {
+        let versions = match &named.version {
+            Some(version) => store.versions(&version.name).await?,
+            None => Vec::new(),
+        };
+        let mut value = dataset_json(named);
+        value["versions"] = versions.iter().map(version_json).collect();
+        Ok(value)
+    }
+
+    async fn example_page(
+        &self,
+        store: &DatasetStore,
+        named: &NamedDataset,
+        split: Option<Split>,
+        page: PageRequest,
+        content: ExampleContent,
+    ) -> Result<Value, Refusal> {
+        let found = store.examples(named.hash(), split, page).await?;
+        let redactor = self.example_redactor(content);
+        let mut next = found.next;
+        let (mut items, mut bytes) = (Vec::new(), 0);
+        for example in &found.items {
+            let line = short_line(redacted_example(example, redactor.as_ref()));
+            bytes += line.to_string().len();
+            if bytes > EXAMPLES_LISTED_BYTES && !items.is_empty() {
+                // The page is shorter than it was asked for, so the next one begins earlier.
+                let page = PageRequest { most: items.len(), ..page };
+                next = store.examples(named.hash(), split, page).await?.next;
+                break;
+            }
+            items.push(line);
+        }
+        Ok(json!({ "items": items, "next": next, "redacted": content == ExampleContent::Redacted }))
     }
 
     /// Returns a page of the examples of a dataset, in the order of their ids.
@@ -197,14 +259,9 @@ impl Service {
             self.check_may_read_examples()?;
             let store = self.dataset_store();
             let named = store.resolve(asked).await?;
-            let found = store.examples(named.hash(), split, page).await?;
-            let redactor = self.example_redactor(content);
-            let items: Vec<Value> =
-                found.items.iter().map(|example| redacted_example(example, redactor.as_ref())).collect();
-            let value = json!({
-                "dataset": named.label(), "dataset_hash": named.hash(), "items": items, "next": found.next,
-                "redacted": content == ExampleContent::Redacted,
-            });
+            let mut value = self.example_page(&store, &named, split, page, content).await?;
+            value["dataset"] = json!(named.label());
+            value["dataset_hash"] = json!(named.hash());
             Ok(codes::read(format!("examples of {}", named.label())).value(value))
         })
         .await

@@ -12,6 +12,7 @@ mod changes;
 mod datasets;
 mod ds;
 pub mod limits;
+mod metrics;
 mod pointers;
 mod policy;
 mod read;
@@ -40,9 +41,8 @@ pub use cantrip;
 pub use cantrip::CastReply;
 pub use cantrip_ds as contracts;
 pub use changes::{ChangeKind, FileDiff, GateRoots};
-pub use datasets::{
-    DatasetRequest, DatasetSubject, ExampleContent, ExampleInput, ReviewItem, VerdictRequest,
-};
+pub use cantrip_ds::dataset::OpenReceipt;
+pub use datasets::{DatasetRequest, DatasetSubject, ExampleContent, ExampleInput, ReviewItem, VerdictRequest};
 pub use ds::{ArtifactUpload, receipt_json};
 pub use pointers::{PointerRequest, PreviewCallers, Promotion, RolloutAction, RolloutPreview};
 pub use spell_catalog::{SpellCatalog, SpellSummary};
@@ -132,6 +132,12 @@ impl Service {
         let active = ActiveRuns::new(watcher);
         let runtime = runtime.with_watcher(active.clone());
         Self { spells: Arc::new(spells), active, ..Self::new(runtime) }
+    }
+
+    /// Returns this service with spells that it casts by name.
+    #[must_use]
+    pub fn with_spells(self, spells: impl SpellCatalog + 'static) -> Self {
+        Self { spells: Arc::new(spells), ..self }
     }
 
     pub fn runtime(&self) -> &Runtime {

@@ -32,8 +32,12 @@ canon::limits! {
     DIFF_AROUND_LINES: usize = 3, "lines";
     /// The time limit for finding the shortest diff of one file. After that the diff may be longer than necessary.
     DIFF_MS: u64 = 2_000, "ms";
+    /// The maximum number of examples that a metric is tried on at once.
+    METRIC_TRIED_MAX: usize = 100, "examples";
     /// The number of examples that are in memory at a time while they are written to a file.
     EXAMPLES_WRITTEN_PAGE: usize = 200, "examples";
+    /// The size of a page of examples: the page ends before the example that exceeds it.
+    EXAMPLES_LISTED_BYTES: usize = 256 << 10, "bytes";
 }
 
 const _: () = assert!(DIFF_LISTED_BYTES_MAX <= cantrip::reply::limits::REPLY_BYTES_MAX / 2);

@@ -301,6 +301,19 @@ pub(crate) fn read_text(path: &Path) -> Result<String, String> {
     Ok(text)
 }
 
+impl Spell {
+    /// Returns the JSON Schema of the answers, read from its file if it has one. The error is the rule that is broken.
+    pub fn read_answer_schema(&self) -> Result<Option<Value>, String> {
+        match &self.answer_schema {
+            None => Ok(None),
+            Some(InlineOrFile::Here(schema)) => Ok(Some(schema.clone())),
+            Some(InlineOrFile::File(file)) => {
+                read_json(&self.folder.join(file)).map(Some).map_err(|rule| format!("{file}: {rule}"))
+            }
+        }
+    }
+}
+
 /// Reads a file that contains JSON.
 pub(crate) fn read_json(path: &Path) -> Result<Value, String> {
     let text = read_text(path)?;

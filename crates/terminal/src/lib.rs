@@ -4,10 +4,14 @@
 
 pub mod approve;
 mod cursor;
+pub mod datasets;
 pub mod interrupt;
 pub mod job;
 pub mod limits;
+pub mod pointers;
 pub mod present;
+pub mod receipts;
+pub mod review;
 pub mod tap;
 pub mod user;
 pub mod waiting;

@@ -19,6 +19,8 @@ cantrip_canon::limits! {
     JOB_FAILURES_SHOWN: usize = 50, "examples";
     /// The maximum number of labels on one line of a report.
     JOB_LABELS_SHOWN: usize = 12, "labels";
+    /// The length of an input or an expected output that is shown of an example.
+    EXAMPLE_SHOWN_CHARS: usize = 300, "characters";
     /// The maximum delay before received text is shown on a terminal, even if a word is not yet complete.
     UNSEEN_TEXT_MS: u64 = 100, "ms";
     /// The maximum number of progress messages that wait to be drawn. Further messages are dropped.

@@ -56,6 +56,12 @@ fn image_type(bytes: &[u8]) -> Option<&'static str> {
 
 /// Reads the text of a file, or of standard input for `-`. More than `bytes_max` bytes are refused.
 pub(crate) fn bounded_text(path: &Path, bytes_max: usize) -> Result<String, Refusal> {
+    let (shown, bytes) = bounded_bytes(path, bytes_max)?;
+    String::from_utf8(bytes).map_err(|_| codes::target_unusable(shown, "it is not text").into())
+}
+
+/// Reads the name and the bytes of a file, or of standard input for `-`. More than `bytes_max` bytes are refused.
+pub(crate) fn bounded_bytes(path: &Path, bytes_max: usize) -> Result<(String, Vec<u8>), Refusal> {
     let piped = path.as_os_str() == "-";
     let shown = if piped { "standard input".to_owned() } else { path.display().to_string() };
     let mut bytes = Vec::new();
@@ -70,7 +76,7 @@ pub(crate) fn bounded_text(path: &Path, bytes_max: usize) -> Result<String, Refu
     if bytes.len() > bytes_max {
         return Err(codes::limit(shown, bytes.len(), bytes_max).into());
     }
-    String::from_utf8(bytes).map_err(|_| codes::target_unusable(shown, "it is not text").into())
+    Ok((shown, bytes))
 }
 
 fn unread(shown: &str, error: &io::Error) -> Refusal {

@@ -8,11 +8,14 @@ pub(crate) mod completions;
 pub(crate) mod confirm;
 #[cfg(feature = "conformance")]
 pub(crate) mod conformance;
+pub(crate) mod dataset;
 pub(crate) mod doctor;
+pub(crate) mod eval;
 mod export_lines;
 pub(crate) mod limits;
 pub(crate) mod loom;
 pub(crate) mod mcp;
+pub(crate) mod metric;
 pub(crate) mod models;
 pub(crate) mod new;
 pub(crate) mod pointer;

@@ -1,29 +1,33 @@
 //! `cantrip receipt`: lists, shows and verifies the receipts of predicts and casts.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cantrip::loom::{AnyLoom, Contracts, PageRequest, ReceiptFilter};
 use cantrip::{Runtime, store_refusal};
-use cantrip_reply::{Guard, GuardedReply, Refusal, codes};
-use cantrip_service::Service;
-use serde_json::{Value, json};
+use cantrip_canon::json;
+use cantrip_ds::contract::limits::EXAMPLE_BYTES_MAX;
+use cantrip_reply::{Call, Guard, GuardedReply, Refusal, codes};
+use cantrip_service::{Service, VerdictRequest};
+use serde_json::json;
 
 use super::{CommandReply, Context, print_reply, run_on_store, with_text};
 use crate::args::store::Access;
 use crate::args::{ids, input_files, signatures};
 use crate::limits::RECEIPTS_LISTED_MAX;
-use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
+use cantrip_terminal::present::Present;
+use cantrip_terminal::receipts::{list, show};
+use cantrip_terminal::review;
 
-/// List, show and verify receipts (the audit records of predicts and casts).
+/// List, show, judge and verify receipts (the audit records of predicts and casts).
 ///
 /// Every predict and every cast leaves a receipt: the artifact that ran, the policy decisions, the cost, and hashes of
 /// the input and output. The receipts of a run form a hash chain.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Ids may be shortened to a unique prefix. Without an id, the latest receipt is used.\n\n\
                         Examples:\n  cantrip receipt ls\n  cantrip receipt show\n  cantrip receipt verify --all\n  \
-                        cantrip receipt verify --run @last\n  cantrip receipt verify --export journal.jsonl")]
+                        cantrip receipt verify --run @last\n  cantrip receipt verify --export journal.jsonl\n  \
+                        cantrip receipt verdict @last good")]
 pub(crate) struct ReceiptCommand {
     #[command(subcommand)]
     what: ReceiptAction,
@@ -64,6 +68,52 @@ enum ReceiptAction {
         #[arg(long, value_name = "FILE", conflicts_with_all = ["receipt", "run", "all"])]
         export: Option<PathBuf>,
     },
+
+    Verdict(Box<Judging>),
+}
+
+/// Say whether the output of a receipt is good or bad, and what it should have been.
+///
+/// The latest verdict counts. cantrip dataset export makes examples of receipts and their verdicts.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:\n  cantrip receipt verdict rcpt_81c1fe0d good\n  \
+                        cantrip receipt verdict @last bad --expected right.json --because 'it is a refund'\n  \
+                        cantrip receipt verdict --next Triage")]
+struct Judging {
+    /// The receipt: its id or a prefix of it, or @last.
+    #[arg(required_unless_present = "next")]
+    receipt: Option<String>,
+
+    /// The verdict.
+    #[arg(required_unless_present = "next")]
+    verdict: Option<Judgement>,
+
+    /// A JSON file with the right output. - reads it from standard input.
+    #[arg(long, value_name = "FILE")]
+    expected: Option<PathBuf>,
+
+    /// A label of the example that is made of it. Repeat the option for several.
+    #[arg(long = "label", value_name = "LABEL")]
+    labels: Vec<String>,
+
+    /// The reason for the verdict.
+    #[arg(long, value_name = "TEXT")]
+    because: Option<String>,
+
+    /// Judge the receipts of this signature that nobody has judged, one after the other: failed ones first, then
+    /// repaired ones. Answers are lines: good, bad, bad JSON, skip or quit.
+    #[arg(long, value_name = "SIGNATURE", conflicts_with_all = ["receipt", "expected", "labels", "because"])]
+    next: Option<String>,
+
+    /// The name of the person who judges.
+    #[arg(long, value_name = "NAME", default_value = "local")]
+    by: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Judgement {
+    Good,
+    Bad,
 }
 
 #[derive(Debug, clap::Args)]
@@ -90,12 +140,17 @@ impl ReceiptCommand {
         if let ReceiptAction::Verify { export: Some(file), .. } = &self.what {
             return print_reply("receipt", guard, present, verify_export(file, guard).await).await;
         }
-        let command = async |on: Context<'_>| self.answer(&on.store.loom, on.service).await;
-        run_on_store("receipt", self.store.as_deref(), Access::Read, guard, present, command).await
+        let access = match &self.what {
+            ReceiptAction::Verdict(_) => Access::Write,
+            ReceiptAction::Ls(_) | ReceiptAction::Show { .. } | ReceiptAction::Verify { .. } => Access::Read,
+        };
+        let command = async |on: Context<'_>| self.answer(&on.store.loom, on.service, on.guard).await;
+        run_on_store("receipt", self.store.as_deref(), access, guard, present, command).await
     }
 
-    async fn answer(&self, loom: &AnyLoom, service: &Service) -> Result<CommandReply, Refusal> {
+    async fn answer(&self, loom: &AnyLoom, service: &Service, guard: &Guard) -> Result<CommandReply, Refusal> {
         Ok(match &self.what {
+            ReceiptAction::Verdict(judging) => judging.answer(loom, service, guard).await?,
             ReceiptAction::Ls(narrowed) => {
                 let wanted = narrowed.wanted(loom, service).await?;
                 let page = PageRequest { after: None, most: narrowed.most.min(RECEIPTS_LISTED_MAX) };
@@ -158,91 +213,42 @@ impl Narrowed {
     }
 }
 
-fn field_text(value: &Value, key: &str) -> String {
-    match value.get(key) {
-        Some(Value::String(text)) => strip_control(text),
-        Some(Value::Null) | None => String::new(),
-        Some(other) => other.to_string(),
-    }
-}
-
-/// Renders the cost of a receipt.
-fn cost(receipt: &Value) -> String {
-    let budget = &receipt["budget"];
-    let micros = budget["captured"].as_i64().unwrap_or(0);
-    match (field_text(budget, "currency").parse(), micros) {
-        (_, 0) => "nothing".to_owned(),
-        (Ok(currency), micros) => {
-            cantrip::canon::Money::new(micros, currency).map_or_else(|_| micros.to_string(), |money| money.to_string())
+impl Judging {
+    async fn answer(&self, loom: &AnyLoom, service: &Service, guard: &Guard) -> Result<CommandReply, Refusal> {
+        if let Some(asked) = &self.next {
+            return self.walk(asked, service, guard).await;
         }
-        (Err(_), micros) => micros.to_string(),
-    }
-}
-
-fn list(value: &Value) -> String {
-    let mut text = String::new();
-    for receipt in value.get("items").and_then(Value::as_array).into_iter().flatten() {
-        let of = match field_text(receipt, "signature_id") {
-            id if id.is_empty() => "cast".to_owned(),
-            id => id,
+        let expected = match &self.expected {
+            None => None,
+            Some(path) => {
+                let text = input_files::bounded_text(path, EXAMPLE_BYTES_MAX)?;
+                let unread = |fault: json::ReadFault| {
+                    let position = format!("line {}, column {}", fault.at.line, fault.at.column);
+                    codes::unparsable(path.display().to_string(), position, fault.rule.to_string())
+                };
+                Some(json::read(&text).map_err(unread)?)
+            }
         };
-        let _ = writeln!(
-            text,
-            "{BOLD}{}{BOLD:#}  {:<9}  {of}  {} ms, {}  {DIM}{}{DIM:#}",
-            field_text(receipt, "receipt_id"),
-            if receipt["altered"] == json!(true) { "ALTERED".to_owned() } else { field_text(receipt, "status") },
-            field_text(&receipt["timing"], "latency_ms"),
-            cost(receipt),
-            field_text(&receipt["timing"], "completed_at"),
-        );
+        let request = VerdictRequest {
+            receipt: ids::receipt(loom, self.receipt.as_deref()).await?,
+            good: self.verdict == Some(Judgement::Good),
+            expected,
+            labels: self.labels.clone(),
+            note: self.because.clone(),
+            by: self.by.clone(),
+        };
+        let word = if request.good { "good" } else { "bad" };
+        let text = format!("{}  {word}\n", request.receipt);
+        Ok((service.add_verdict(request).await, text))
     }
-    if !value.get("next").is_none_or(Value::is_null) {
-        let _ = writeln!(text, "{DIM}there are more: raise --most{DIM:#}");
-    }
-    text
-}
 
-fn show(receipt: &Value) -> String {
-    let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", field_text(receipt, "receipt_id"), field_text(receipt, "status"));
-    let mut line = |name: &str, value: String| {
-        if !value.is_empty() {
-            let _ = writeln!(text, "  {name:<10} {value}");
-        }
-    };
-    line("of", field_text(receipt, "receipt_kind"));
-    line("error", field_text(receipt, "error_code"));
-    line("signature", field_text(receipt, "signature_id"));
-    line("artifact", field_text(receipt, "compiled_id"));
-    line("strategy", field_text(receipt, "strategy_id"));
-    line("run", format!("{}, receipt {}", field_text(receipt, "run_id"), field_text(receipt, "seq")));
-    line("thread", field_text(receipt, "thread_id"));
-    line("last turn", field_text(receipt, "last_turn_id"));
-    let model = &receipt["model"];
-    line("model", format!("{} {}", field_text(model, "name"), field_text(model, "structured_mode")).trim().to_owned());
-    let policy = &receipt["policy"];
-    line(
-        "policy",
-        format!("{} {}", field_text(policy, "decision"), field_text(policy, "reason_code")).trim().to_owned(),
-    );
-    line("paid by", field_text(policy, "authorization_id"));
-    line("variant", field_text(policy, "artifact_variant"));
-    line("cost", cost(receipt));
-    let budget = &receipt["budget"];
-    line(
-        "used",
-        format!(
-            "{} in, {} out, {} calls, {} repairs",
-            field_text(budget, "input_tokens"),
-            field_text(budget, "output_tokens"),
-            field_text(budget, "model_calls"),
-            field_text(budget, "repairs")
-        ),
-    );
-    line("took", format!("{} ms", field_text(&receipt["timing"], "latency_ms")));
-    line("input", field_text(receipt, "params_hash"));
-    line("output", field_text(receipt, "output_hash"));
-    line("trace", field_text(receipt, "trace_ref"));
-    line("before", field_text(receipt, "prev_hash"));
-    line("hash", field_text(receipt, "receipt_hash"));
-    text
+    async fn walk(&self, asked: &str, service: &Service, guard: &Guard) -> Result<CommandReply, Refusal> {
+        let signature = signatures::resolve_signature(&service.catalog(), asked).await?;
+        let open = service.open_receipts(&signature).await?;
+        let counts = review::review(service, &open, &self.by, &mut std::io::stdin().lock()).await?;
+        let value = json!({ "judged": counts.judged, "skipped": counts.skipped, "left": counts.left });
+        let text = format!("{} judged, {} skipped, {} left\n", counts.judged, counts.skipped, counts.left);
+        let filled = codes::read(format!("receipts of {signature}")).value(value);
+        Ok((guard.call(Call::surface("receipt"), |rb| async { rb.success(filled) }).await, text))
+    }
 }

@@ -11,6 +11,7 @@ mod casts;
 mod chat;
 mod chat_request;
 mod contracts;
+mod datasets;
 mod entities;
 mod evals;
 mod extractors;

@@ -6,7 +6,7 @@ use axum::routing::MethodRouter;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::{HttpServer, casts, chat, contracts, entities, evals, feeds, ledger, looms, runs, server_routes};
+use super::{HttpServer, casts, chat, contracts, datasets, entities, evals, feeds, ledger, looms, runs, server_routes};
 
 /// Returns every route.
 pub(super) fn all() -> Routes {
@@ -18,6 +18,7 @@ pub(super) fn all() -> Routes {
     entities::routes(&mut routes);
     looms::routes(&mut routes);
     contracts::routes(&mut routes);
+    datasets::routes(&mut routes);
     evals::routes(&mut routes);
     ledger::routes(&mut routes);
     chat::routes(&mut routes);

@@ -41,7 +41,7 @@ fn lines(plan: &EvalPlan) -> Vec<(&'static str, String)> {
     }
     if !plan.removed.is_empty() {
         let removed: Vec<String> =
-            plan.removed.iter().map(|removed| format!("{} ({})", removed.gate, removed.reason.as_str())).collect();
+            plan.removed.iter().map(|removed| format!("{} ({})", removed.gate, removed.reason)).collect();
         lines.push(("removed", format!("{}; --gate NAME allows one", removed.join(", "))));
     }
     if !plan.let_through.is_empty() {
