@@ -1,8 +1,11 @@
-//! Tests of signatures, receipts and pointers as their documentation describes them.
+//! Tests of signatures, receipts, pointers, datasets and evaluations as their documentation describes them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
 mod artifacts;
+mod datasets;
+mod evaluations;
+mod improve_goldens;
 mod pointers;
 mod promotion;
 mod receipts;

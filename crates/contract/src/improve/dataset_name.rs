@@ -72,8 +72,8 @@ pub enum DatasetRef {
 }
 
 impl DatasetRef {
-    /// The first digits of a hash that this may be: those after `sha256:`, or a name that consists of digits. A name that
-    /// exists goes first.
+    /// The first digits of a hash that this may be: those after `sha256:`, or a name that consists of digits. A name
+    /// that exists goes first.
     pub fn hash_digits(&self) -> Option<&str> {
         match self {
             Self::HashPrefix(digits) => Some(digits),

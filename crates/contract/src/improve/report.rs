@@ -274,8 +274,8 @@ impl EvalReport {
         let report: Self =
             serde_json::from_value(content.clone()).map_err(|fault| EvalReportFault(fault.to_string()))?;
         if report.v != Self::VERSION || report.kind != Self::KIND {
-            let rule = format!("it is {} of version {}, and this version reads {} 1", report.kind, report.v, Self::KIND);
-            return Err(EvalReportFault(rule));
+            let (kind, version) = (&report.kind, report.v);
+            return Err(EvalReportFault(format!("it is {kind} {version}, and this version reads {} 1", Self::KIND)));
         }
         if report.reproducible == Some(true) {
             return Err(EvalReportFault("reproducible is false or absent".to_owned()));
