@@ -15,7 +15,7 @@ use cantrip_reply::{Refusal, codes};
 use futures_util::future::OptionFuture;
 use serde_json::json;
 
-const LAST: &str = "@last";
+pub(crate) const LAST: &str = "@last";
 
 /// Resolves an optional argument.
 pub(crate) async fn optional<T>(asked: Option<impl Future<Output = Result<T, Refusal>>>) -> Result<Option<T>, Refusal> {

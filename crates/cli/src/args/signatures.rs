@@ -9,14 +9,14 @@ use cantrip_reply::{Refusal, codes};
 /// The folder of a project's signatures.
 const FOLDER: &str = "signatures";
 
-/// Opens schema files in the folder of a signature or below, and nowhere else.
-struct SchemaFiles(PathBuf);
+/// Opens the files that a signature or a metric names, in its own folder or below, and nowhere else.
+pub(crate) struct FilesBeside(pub(crate) PathBuf);
 
-impl Files for SchemaFiles {
+impl Files for FilesBeside {
     fn text(&self, name: &str) -> Result<String, String> {
         let inside = Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_)));
         if !inside {
-            return Err("the file of a schema must be in the folder of the signature or below".to_owned());
+            return Err("it must be in the folder of the file that names it, or below".to_owned());
         }
         std::fs::read_to_string(self.0.join(name)).map_err(|error| error.to_string())
     }
@@ -35,7 +35,7 @@ pub(crate) fn read(path: &Path) -> Result<Signature, Refusal> {
         }
     })?;
     let folder = path.parent().unwrap_or(Path::new(".")).to_owned();
-    Signature::parse(&text, &SchemaFiles(folder)).map_err(|fault| fault.refusal(&shown))
+    Signature::parse(&text, &FilesBeside(folder)).map_err(|fault| fault.refusal(&shown))
 }
 
 /// Returns every file of the project's folder that may hold a signature, sorted.

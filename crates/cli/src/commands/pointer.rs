@@ -1,6 +1,5 @@
 //! `cantrip pointer`: which artifact of a signature is live, the canary, and the rollback.
 
-use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -8,17 +7,16 @@ use cantrip::loom::{AnyLoom, Contracts, PageRequest};
 use cantrip::store_refusal;
 use cantrip_ds::contract::limits::{EVALUATION_BYTES_MAX, PROMOTE_COST_PERCENT_MAX};
 use cantrip_ds::contract::{
-    Canary, CanaryScope, CompiledId, Pointer, PointerAudit, PromotionCriteria, PromotionEvidence, PromotionRule,
-    SignatureId,
+    Canary, CanaryScope, CompiledId, PromotionCriteria, PromotionEvidence, PromotionRule, SignatureId,
 };
 use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_service::{PointerRequest, PreviewCallers, Promotion, RolloutAction, RolloutPreview, Service};
-use serde_json::Value;
 
 use super::{CommandReply, Context, run_on_store, with_text};
 use crate::args::store::Access;
 use crate::args::{ids, input_files, signatures};
-use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
+use cantrip_terminal::pointers;
+use cantrip_terminal::present::Present;
 
 /// Deploy artifacts: set the live artifact of a signature, run a canary, promote it, or roll back.
 ///
@@ -30,7 +28,7 @@ use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
     after_help = "Name a signature by its id or the last part of it: Classify, text/Classify.v1. The id of an artifact \
                   may be shortened to a unique prefix.\n\nExamples:\n  cantrip pointer set Classify art_fa314739\n  \
                   cantrip pointer canary Classify art_5d4b --percent 10\n  cantrip pointer preview Classify --keys 20\n  \
-                  cantrip pointer promote Classify --report report.json\n  \
+                  cantrip pointer promote Classify\n  \
                   cantrip pointer rollback Classify"
 )]
 pub(crate) struct PointerCommand {
@@ -118,12 +116,16 @@ enum PointerAction {
         caller: CallerIds,
     },
 
-    /// Serve an artifact to all callers if an evaluation report supports it.
+    /// Serve an artifact to all callers if a stored evaluation supports it.
+    ///
+    /// The newest evaluation of the artifact beside the live one on the test split is taken, and verified from its rows.
     #[command(after_help = "The evaluation must have succeeded on the test split, in comparison with the live \
                             artifact, on at least 30 examples and in the last 30 days. Its confidence interval \
-                            must be above 0, and a call may cost at most a quarter more. `cantrip schema evaluation` \
-                            prints the schema of its report, which the audit record keeps.\n\nExamples:\n  \
-                            cantrip pointer promote Classify --report report.json\n  \
+                            must be above 0, and a call may cost at most a quarter more. A judge must have been \
+                            compared with people. `cantrip schema evaluation` prints the schema of a report that was \
+                            made elsewhere.\n\nExamples:\n  \
+                            cantrip pointer promote Classify art_5d4b\n  \
+                            cantrip pointer promote Classify --eval eval_7ff6\n  \
                             ./evaluate | cantrip pointer promote Classify art_5d4b --report - --cost-percent 150\n  \
                             cantrip pointer promote Classify art_5d4b --force --because 'the old one is broken'")]
     Promote {
@@ -133,7 +135,11 @@ enum PointerAction {
         /// The artifact: its id or a prefix of it. Default: the canary.
         artifact: Option<String>,
 
-        /// The report of the evaluation, as JSON. - reads it from standard input.
+        /// The stored evaluation: its id or a prefix of it. Default: the newest one that compares the two.
+        #[arg(long, value_name = "EVAL", conflicts_with = "report")]
+        eval: Option<String>,
+
+        /// The report of an evaluation that was made elsewhere, as JSON. - reads it from standard input.
         #[arg(long, value_name = "FILE")]
         report: Option<PathBuf>,
 
@@ -144,6 +150,10 @@ enum PointerAction {
         /// The maximum cost of a call, as a percentage of the current cost.
         #[arg(long, value_name = "PERCENT", default_value_t = PROMOTE_COST_PERCENT_MAX)]
         cost_percent: u64,
+
+        /// Accept an evaluation whose metric runs a command, which may give another score the next time.
+        #[arg(long)]
+        not_reproducible: bool,
 
         /// Promote without the checks. Needs a reason, and the audit record says that it was forced.
         #[arg(long, requires = "because")]
@@ -253,19 +263,16 @@ impl PointerAction {
         let catalog = service.catalog();
         let guarded = match self {
             Self::Ls | Self::Show { signature: None } => {
-                let draw =
-                    |value: &Value| Some(read::<Vec<Pointer>>(value)?.iter().map(draw_pointer).collect::<String>());
-                return Ok(with_text(service.pointers().await, draw));
+                return Ok(with_text(service.pointers().await, pointers::draw_pointers));
             }
             Self::Show { signature: Some(asked) } => {
                 let signature = signatures::resolve_signature(&catalog, asked).await?;
-                let draw = |value: &Value| read(value).as_ref().map(draw_pointer);
-                return Ok(with_text(service.pointer(&signature).await, draw));
+                return Ok(with_text(service.pointer(&signature).await, pointers::draw_pointer_value));
             }
             Self::Audits { signature, after } => {
                 let signature = signatures::resolve_signature(&catalog, signature).await?;
                 let page = PageRequest { after: *after, ..PageRequest::FIRST };
-                return Ok(with_text(service.pointer_audits(signature, page).await, draw_audits));
+                return Ok(with_text(service.pointer_audits(signature, page).await, pointers::draw_audits));
             }
             Self::Preview { signature, keys, prefix, percent, caller } => {
                 let signature = signatures::resolve_signature(&catalog, signature).await?;
@@ -274,7 +281,7 @@ impl PointerAction {
                     None => PreviewCallers::Numbered { keys: *keys, prefix: prefix.clone() },
                 };
                 let preview = RolloutPreview { signature, callers, percent: *percent };
-                return Ok(with_text(service.preview(&preview).await, split));
+                return Ok(with_text(service.preview(&preview).await, pointers::draw_split));
             }
             Self::Set { signature, artifact, seed, by } => {
                 let signature = signatures::resolve_signature(&catalog, signature).await?;
@@ -296,13 +303,14 @@ impl PointerAction {
                 };
                 service.repoint(by.of(signature)?, change).await
             }
-            Self::Promote { signature, artifact, report, not_worse, cost_percent, force, by } => {
+            Self::Promote { signature, artifact, eval, report, not_worse, cost_percent, not_reproducible, force, by } => {
                 let signature = signatures::resolve_signature(&catalog, signature).await?;
                 let artifact = ids::optional(artifact.as_ref().map(|asked| ids::artifact(loom, asked))).await?;
                 let rule = if *not_worse { PromotionRule::NOT_WORSE } else { PromotionRule::Better };
                 let bar = PromotionCriteria { rule, cost_percent_max: *cost_percent };
                 let evaluation = report.as_deref().map(read_evaluation).transpose()?;
-                let promotion = Promotion { artifact, bar, forced: *force, evaluation };
+                let (eval, not_reproducible) = (eval.clone(), *not_reproducible);
+                let promotion = Promotion { artifact, bar, forced: *force, evaluation, eval, not_reproducible };
                 service.promote(by.of(signature)?, promotion).await
             }
             Self::Rollback { signature, to, by } => {
@@ -311,11 +319,8 @@ impl PointerAction {
                 service.repoint(by.of(signature)?, RolloutAction::Rollback { to }).await
             }
         };
-        let data = guarded.reply.data();
-        let pointer: Option<Pointer> = data.get("pointer").and_then(read);
-        let kept = if data.get("audit_id").is_some_and(Value::is_null) { "nothing changed\n" } else { "" };
-        let drawn = pointer.as_ref().map(|pointer| format!("{kept}{}", draw_pointer(pointer)));
-        Ok((guarded, drawn.unwrap_or_default()))
+        let drawn = pointers::draw_change(guarded.reply.data());
+        Ok((guarded, drawn))
     }
 }
 
@@ -332,62 +337,4 @@ async fn canary_of(loom: &AnyLoom, signature: &SignatureId) -> Result<CompiledId
         let rule = "it has no canary yet; name an artifact";
         codes::config_invalid("pointer", signature.to_string(), rule).into()
     })
-}
-
-fn read<T: serde::de::DeserializeOwned>(value: &Value) -> Option<T> {
-    serde_json::from_value(value.clone()).ok()
-}
-
-fn draw_pointer(pointer: &Pointer) -> String {
-    let mut text = format!("{BOLD}{}{BOLD:#} at version {}\n", pointer.signature_id, pointer.version);
-    let _ = writeln!(text, "  primary  {}", pointer.primary_artifact);
-    if let Some(canary) = &pointer.canary_artifact {
-        let _ = writeln!(text, "  canary   {canary} for {} %", pointer.canary_percent);
-    }
-    if pointer.rollout_seed != "default" {
-        let _ = writeln!(text, "  seed     {}", strip_control(&pointer.rollout_seed));
-    }
-    let _ = writeln!(text, "  {DIM}changed  {} by {}{DIM:#}", pointer.updated_at, strip_control(&pointer.updated_by));
-    text
-}
-
-fn split(value: &Value) -> Option<String> {
-    let mut text = String::new();
-    for row in value.get("rows")?.as_array()? {
-        let told = |key: &str| strip_control(row.get(key).and_then(Value::as_str).unwrap_or_default());
-        let (key, bucket, variant) = (told("key"), row.get("bucket")?.as_u64()?, told("variant"));
-        let _ = writeln!(text, "{key:<16} {bucket:>3}  {variant:<8} {}", told("compiled_id"));
-    }
-    let count = |key: &str| value.get(key).and_then(Value::as_u64).unwrap_or(0);
-    let (primary, canary) = (count("primary"), count("canary"));
-    let _ = writeln!(text, "{DIM}{primary} get the primary, {canary} the canary at {} %{DIM:#}", count("percent"));
-    Some(text)
-}
-
-fn draw_audits(value: &Value) -> Option<String> {
-    let audits: Vec<PointerAudit> = read(value.get("items")?)?;
-    let mut text = String::new();
-    for audit in &audits {
-        let what = serde_json::to_value(audit.action).ok()?;
-        let forced = if audit.forced { ", forced" } else { "" };
-        let spoken_for = audit.eval_id.as_deref().map_or_else(String::new, |id| format!(", by {}", strip_control(id)));
-        let undone = audit.target_audit_id.map_or_else(String::new, |target| format!(" of {target}"));
-        let because = audit.reason.as_deref().map_or_else(String::new, |reason| format!(": {}", strip_control(reason)));
-        let canary = audit.after.canary_artifact.as_ref();
-        let canary =
-            canary.map_or_else(String::new, |canary| format!(", {canary} for {} %", audit.after.canary_percent));
-        let _ = writeln!(
-            text,
-            "{BOLD}{}{BOLD:#}  version {}  {}{undone}{spoken_for}{forced}  {}{canary}",
-            audit.audit_id,
-            audit.version_after,
-            what.as_str()?,
-            audit.after.primary_artifact,
-        );
-        let _ = writeln!(text, "  {DIM}{} by {}{because}{DIM:#}", audit.at, strip_control(&audit.actor));
-    }
-    if let Some(next) = value.get("next").and_then(Value::as_u64) {
-        let _ = writeln!(text, "{DIM}there are more: --after {next}{DIM:#}");
-    }
-    Some(text)
 }

@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use cantrip_settings::config_keys;
 
-/// Print the JSON Schema of a spell, the configuration, a receipt or an evaluation report, or the server's OpenAPI
-/// page.
+/// Print the JSON Schema of a spell, the configuration, a receipt, a dataset, a metric or a report, or the server's
+/// OpenAPI page.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip schema spell > spell.schema.json\n  cantrip schema config")]
 pub(crate) struct Schema {
@@ -27,8 +27,15 @@ enum Shape {
     Config,
     /// A receipt, as `cantrip receipt show --json` prints it.
     Receipt,
-    /// The evaluation report that `cantrip pointer promote --report` reads.
+    /// The evidence of an evaluation made elsewhere, which `cantrip pointer promote --report` reads.
     Evaluation,
+    /// A line of a dataset file, as `cantrip dataset add` reads it.
+    Dataset,
+    /// A metric, as a file in ./metrics has it.
+    Metric,
+    /// The report of an evaluation, as `cantrip eval show --json` prints it.
+    #[value(name = "eval_report")]
+    EvalReport,
     /// The HTTP API of `cantrip serve` as OpenAPI: the page that it serves at /openapi.json.
     Openapi,
 }
@@ -40,6 +47,9 @@ impl Schema {
             Shape::Config => config_keys::schema(),
             Shape::Receipt => cantrip_ds::contract::receipt_schema(),
             Shape::Evaluation => cantrip_ds::contract::promotion_evidence_schema(),
+            Shape::Dataset => cantrip_ds::contract::dataset_schema(),
+            Shape::Metric => cantrip_ds::contract::metric_schema(),
+            Shape::EvalReport => cantrip_ds::contract::eval_report_schema(),
             Shape::Openapi => cantrip_serve::http::openapi(),
         }
     }

@@ -309,8 +309,8 @@ enum Way {
     Canary,
     /// Remove the canary.
     Clear,
-    /// Serve `artifact`, or by default the canary, to everyone. It needs an `evaluation` that supports it, or `forced`
-    /// with a `reason`.
+    /// Serve `artifact`, or by default the canary, to everyone. It needs a stored evaluation that supports it, an
+    /// `evaluation` made elsewhere, or `forced` with a `reason`.
     Promote,
     /// Undo the last change that is still in effect.
     Rollback,
@@ -332,7 +332,13 @@ struct Moving {
     /// Promote without the support of an evaluation; this needs a `reason`.
     #[serde(default)]
     forced: bool,
-    /// The report of the evaluation that supports the promotion. It is recorded in the audit.
+    /// For a promotion: the id of the stored evaluation that supports it; by default the newest one that compares the
+    /// artifact with the live one.
+    eval: Option<String>,
+    /// For a promotion: accept an evaluation whose metric runs a command, which may give another score the next time.
+    #[serde(default)]
+    not_reproducible: bool,
+    /// The evidence of an evaluation that was made elsewhere, in place of a stored one. It is recorded in the audit.
     #[serde(default)]
     #[schemars(schema_with = "report")]
     evaluation: Option<Value>,
@@ -361,9 +367,14 @@ async fn repoint(caller: Caller, PathId(signature): PathId<SignatureId>, JsonBod
 async fn apply_change(caller: &Caller, signature: SignatureId, moving: Moving) -> Result<GuardedReply, Refusal> {
     let Moving { change, artifact, percent, seed, forced, evaluation, not_worse, cost_percent, .. } = moving;
     let (expected_version, reason) = (moving.expected_version, moving.reason);
+    let (eval, not_reproducible) = (moving.eval, moving.not_reproducible);
     // A report that would be ignored is refused.
     if change != Way::Promote && evaluation.is_some() {
         return Err(codes::schema("the body", "/evaluation", "only promoting asks for one").into());
+    }
+    if eval.is_some() && (change != Way::Promote || evaluation.is_some()) {
+        let rule = "only promoting asks for one, and only if no `evaluation` is given";
+        return Err(codes::schema("the body", "/eval", rule).into());
     }
     let named: Option<CompiledId> = artifact.as_deref().map(parse_id).transpose()?;
     let lacks = |field: &str| Refusal::from(codes::schema("the body", format!("/{field}"), "this change needs it"));
@@ -381,8 +392,8 @@ async fn apply_change(caller: &Caller, signature: SignatureId, moving: Moving) -
             let evaluation = evaluation.map_err(|fault| fault.refusal("the body", "/evaluation"))?;
             let rule = if not_worse { PromotionRule::NOT_WORSE } else { PromotionRule::Better };
             let cost_percent_max = cost_percent.unwrap_or(PromotionCriteria::default().cost_percent_max);
-            let promotion =
-                Promotion { artifact: named, evaluation, bar: PromotionCriteria { rule, cost_percent_max }, forced };
+            let bar = PromotionCriteria { rule, cost_percent_max };
+            let promotion = Promotion { artifact: named, evaluation, bar, forced, eval, not_reproducible };
             return Ok(caller.service.promote(repointing, promotion).await);
         }
     };
