@@ -7,11 +7,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use cantrip::canon::RunId;
+use cantrip::crystal::Price;
 use cantrip::loom::{Actor, Error, Journal};
 use cantrip::reply::{Refusal, codes};
 use cantrip::{Cantrip, CastOptions, CastReply, HumanDecision, OwnerError, PendingApproval, Runtime, Waiting};
 use cantrip::{owner_of, store_refusal};
 use cantrip_ds::eval::{RemovedGate, SpellTrial, SpellTrials, TriedSpell};
+use cantrip_ds::job::CostBound;
 use cantrip_spell::{Spell, TrialCopies};
 use futures_util::future::BoxFuture;
 
@@ -54,7 +56,7 @@ impl ServiceSpellTrials {
             answer_schema: cantrip.circle().answer_schema().cloned(),
             removed: removed.map(|(gate, reason)| RemovedGate { gate, reason: reason.as_str().to_owned() }).collect(),
             let_through: found.let_through,
-            price: cantrip.price(),
+            worst: worst_cast(&cantrip),
         })
     }
 
@@ -67,7 +69,8 @@ impl ServiceSpellTrials {
         let (roots, into) = (spell.trial_roots(), trial_folder(trial.run));
         let folder = into.clone();
         let copies = blocking(move || TrialCopies::make(&roots, &folder)).await?;
-        let cantrip = self.build(&spell.for_trial(&trial.gates, &copies)?).await?;
+        // A budget that runs low must not change an answer, so it is given the whole length or not asked for.
+        let cantrip = self.build(&spell.for_trial(&trial.gates, &copies)?).await?.with_whole_output();
         let runtime = self.trial_runtime(&trial)?;
         let mut reply = self.begin(&runtime, &cantrip, &trial).await?;
         while let Some(Waiting::Approval { .. }) = &reply.waiting {
@@ -129,6 +132,24 @@ const OF_WARD: &str = "approval_required.ward";
 /// Returns true if a ward, and not an amount of money, requires the approval.
 fn is_of_ward(asked: &PendingApproval) -> bool {
     asked.reason_code.as_deref().is_none_or(|code| code == OF_WARD)
+}
+
+/// Returns the most that one cast can cost: its ward `max_cost`, or as many turns as it may take, each with a full window
+/// and a full answer. The children of a cast have turns of their own, so without the ward their cost has no bound.
+fn worst_cast(cantrip: &Cantrip) -> CostBound {
+    if let Some(limit) = cantrip.wards().max_cost.first() {
+        return CostBound::AtMost(*limit);
+    }
+    let delegates = ["call_agent", "call_agent_batch", "predict"].iter().any(|gate| cantrip.circle().gate(gate).is_some());
+    match (cantrip.price(), cantrip.profile().window, cantrip.wards().max_turns) {
+        (Price::Free, _, _) => CostBound::Free,
+        (price @ Price::Listed(_), Some(window), Some(turns)) if !delegates => {
+            let answer = u64::from(cantrip.definition().output_tokens_at(0));
+            let turn = price.worst_cost(window, answer);
+            turn.and_then(|turn| turn.times(turns).ok()).map_or(CostBound::Unknown, CostBound::AtMost)
+        }
+        (Price::Listed(_) | Price::Unknown, _, _) => CostBound::Unknown,
+    }
 }
 
 /// Returns the folder with the copies of a trial.

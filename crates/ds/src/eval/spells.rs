@@ -5,11 +5,12 @@
 
 use cantrip::{Cancel, CastReply};
 use cantrip::canon::RunId;
-use cantrip::crystal::Price;
 use cantrip::reply::Refusal;
 use cantrip::spend::AuthorizationRef;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
+
+use crate::job::CostBound;
 
 /// A spell as an evaluation tries it.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,8 +28,8 @@ pub struct TriedSpell {
     pub removed: Vec<RemovedGate>,
     /// The allowed gates that would have been removed, in declared order.
     pub let_through: Vec<String>,
-    /// The price of the crystal.
-    pub price: Price,
+    /// The most that one cast can cost.
+    pub worst: CostBound,
 }
 
 /// A gate that trials do not have.

@@ -1,0 +1,183 @@
+//! The trials of an evaluation: each candidate in its own way.
+
+use std::sync::Arc;
+
+use cantrip::Waiting;
+use cantrip::canon::{Money, RunId};
+use cantrip::loom::{AnyLoom, Contracts, Loom, Outcome, PageRequest, ReceiptFilter};
+use cantrip::reply::{Refusal, codes};
+use cantrip_contract::{CandidateId, Kind, Params, Receipt, ReceiptId};
+use futures_util::future::BoxFuture;
+use serde_json::Value;
+
+use super::setup::{Candidate, EvalSetup, ExampleInputs};
+use super::spells::{SpellTrial, SpellTrials};
+use crate::job::{
+    CostBound, PredictTrials, Trial, TrialCall, TrialEnding, TrialRun, TrialRunner, ending_of_receipt,
+    refused_by,
+};
+use crate::predict::{Predictor, refuse_store_error};
+
+/// Runs each trial with the runner of its candidate.
+pub(crate) struct EvalTrials {
+    runners: Vec<(CandidateId, Box<dyn TrialRunner>)>,
+}
+
+impl EvalTrials {
+    pub fn new(setup: &Arc<EvalSetup>, predictor: &Predictor, spells: &Arc<dyn SpellTrials>) -> Self {
+        let runner = |candidate: &Candidate| -> (CandidateId, Box<dyn TrialRunner>) {
+            match candidate {
+                Candidate::Artifact { id, artifact, model } => {
+                    let trials = PredictTrials {
+                        predictor: predictor.clone(),
+                        signature: artifact.signature_id().clone(),
+                        model: model.clone(),
+                        params: Params::default(),
+                        inputs: Arc::new(ExampleInputs(Arc::clone(setup))),
+                    };
+                    (id.clone(), Box::new(trials))
+                }
+                Candidate::Spell { id, tried } => {
+                    let trials = SpellRunner {
+                        setup: Arc::clone(setup),
+                        spells: Arc::clone(spells),
+                        loom: predictor.runtime.loom().clone(),
+                        spell: tried.name.clone(),
+                        worst: tried.worst,
+                    };
+                    (id.clone(), Box::new(trials))
+                }
+            }
+        };
+        Self { runners: setup.candidates.iter().map(runner).collect() }
+    }
+
+    fn runner(&self, trial: &Trial) -> Result<&dyn TrialRunner, Refusal> {
+        let found = self.runners.iter().find(|(candidate, _)| *candidate == trial.candidate_id);
+        let unknown = || codes::contract_unknown("candidate", trial.candidate_id.to_string());
+        found.map(|(_, runner)| &**runner).ok_or_else(|| unknown().into())
+    }
+}
+
+impl TrialRunner for EvalTrials {
+    fn run<'a>(&'a self, call: TrialCall<'a>) -> BoxFuture<'a, Result<TrialRun, Refusal>> {
+        match self.runner(call.trial) {
+            Ok(runner) => runner.run(call),
+            Err(refusal) => Box::pin(std::future::ready(Err(refusal))),
+        }
+    }
+
+    fn worst<'a>(&'a self, trial: &'a Trial) -> BoxFuture<'a, Result<Option<Money>, Refusal>> {
+        match self.runner(trial) {
+            Ok(runner) => runner.worst(trial),
+            Err(refusal) => Box::pin(std::future::ready(Err(refusal))),
+        }
+    }
+}
+
+/// Runs the trials of one spell as casts.
+struct SpellRunner {
+    setup: Arc<EvalSetup>,
+    spells: Arc<dyn SpellTrials>,
+    loom: AnyLoom,
+    spell: String,
+    worst: CostBound,
+}
+
+impl TrialRunner for SpellRunner {
+    fn run<'a>(&'a self, call: TrialCall<'a>) -> BoxFuture<'a, Result<TrialRun, Refusal>> {
+        Box::pin(self.run_cast(call))
+    }
+
+    fn worst<'a>(&'a self, _: &'a Trial) -> BoxFuture<'a, Result<Option<Money>, Refusal>> {
+        Box::pin(std::future::ready(Ok(self.worst.money())))
+    }
+}
+
+impl SpellRunner {
+    async fn run_cast(&self, call: TrialCall<'_>) -> Result<TrialRun, Refusal> {
+        let example = self.setup.example(&call.trial.example_id)?;
+        let run = call.context.run_id(call.trial, call.try_number);
+        let replayed = self.loom.run(run).await.is_ok_and(|view| !view.state.is_live());
+        let trial = SpellTrial {
+            spell: self.spell.clone(),
+            gates: self.setup.gates.clone(),
+            intent: example.input.get("intent").and_then(Value::as_str).unwrap_or_default().to_owned(),
+            context: example.input.get("context").cloned(),
+            run,
+            under: call.context.run,
+            owner: call.context.owner.clone(),
+            authorization: call.context.authorization,
+            cancel: call.context.cancel.clone(),
+        };
+        let reply = self.spells.cast(trial).await?;
+        if let Some(waiting) = reply.waiting {
+            let ending = match waiting {
+                Waiting::Approval { .. } => TrialEnding::NeedsApproval { waiting },
+                Waiting::Interrupted | Waiting::HandedBack => TrialEnding::Stopped,
+                Waiting::Crystal { fault, .. } => {
+                    TrialEnding::Infrastructure { code: fault.mark.code, message: fault.message }
+                }
+            };
+            return Ok(TrialRun { run: Some(run), entity: reply.entity, ..TrialRun::ended(ending) });
+        }
+        let message = reply.reply().message();
+        let Some((receipt_id, receipt)) = self.receipt(run).await? else {
+            return Ok(TrialRun { run: Some(run), ..TrialRun::ended(without_receipt(&reply, message)) });
+        };
+        let output = reply.outcome.as_ref().and_then(|outcome| outcome.ending.result().cloned());
+        let refused = refused_by(&self.loom, run, call.context.run).await?;
+        Ok(TrialRun {
+            ending: ending_of_receipt(&receipt, output, message, refused),
+            receipt_id: Some(receipt_id),
+            run: Some(run),
+            entity: reply.entity,
+            turns: reply.outcome.as_ref().map_or(0, |outcome| outcome.turns),
+            cost: reply.outcome.as_ref().and_then(|outcome| outcome.cost),
+            latency_ms: receipt.timing.latency_ms,
+            gates: self.gates(reply.outcome.as_ref()).await?,
+            replayed,
+        })
+    }
+
+    /// Returns the receipt of the cast of a run. Its predicts have receipts of their own.
+    async fn receipt(&self, run: RunId) -> Result<Option<(ReceiptId, Receipt)>, Refusal> {
+        let wanted = ReceiptFilter { run: Some(run), latest_first: true, ..ReceiptFilter::default() };
+        let mut next = Some(PageRequest::FIRST);
+        while let Some(page) = next {
+            let listed = self.loom.receipts(wanted.clone(), page).await.map_err(refuse_store_error)?;
+            for row in &listed.items {
+                let altered = |field: &str| codes::record_altered("receipt", row.receipt_id.to_string(), field);
+                let receipt = row.receipt().map_err(|fault| Refusal::from(altered(fault.field)))?;
+                if receipt.receipt_kind == Kind::Cast {
+                    return Ok(Some((row.receipt_id.clone(), receipt)));
+                }
+            }
+            next = page.following(listed.next);
+        }
+        Ok(None)
+    }
+
+    /// Returns the names of the gates that a cast called, in order.
+    async fn gates(&self, outcome: Option<&Outcome>) -> Result<Vec<String>, Refusal> {
+        let Some((leaf, cast)) = outcome.and_then(|outcome| Some((outcome.leaf?, outcome.cast_id))) else {
+            return Ok(Vec::new());
+        };
+        let turns = self.loom.path(leaf).await.map_err(refuse_store_error)?;
+        let of_cast = turns.iter().filter(|turn| turn.cast_id == cast);
+        Ok(of_cast.flat_map(|turn| turn.gate_calls.iter().map(|call| call.gate.clone())).collect())
+    }
+}
+
+/// Returns how a cast ended that left no receipt: nothing was cast.
+fn without_receipt(reply: &cantrip::CastReply, message: String) -> TrialEnding {
+    let code = reply.reply().code().as_str().to_owned();
+    match reply.reply().reply_type() {
+        cantrip::reply::ReplyType::Denied => {
+            TrialEnding::Denied { code, message, data: Value::Object(reply.reply().data().clone()) }
+        }
+        cantrip::reply::ReplyType::Success
+        | cantrip::reply::ReplyType::Invalid
+        | cantrip::reply::ReplyType::Failure => TrialEnding::Infrastructure { code, message },
+    }
+}
