@@ -337,6 +337,17 @@ pub(crate) fn message(error: &Value) -> String {
     words.map_or_else(|| error.to_string(), str::to_owned)
 }
 
+/// Returns the cause if a server says that the list of messages is too long. llama.cpp says so with the same error on
+/// every wire; vLLM and similar servers have no error code for it, only a sentence. It is worth matching, because the
+/// cause leads to a fold.
+pub(crate) fn context_too_long(status: u16, error: &Value) -> Option<Cause> {
+    let is = |word: &str| error["code"].as_str() == Some(word) || error["type"].as_str() == Some(word);
+    let says_so = || status == 400 && message(error).contains("maximum context length");
+    let count = |key: &str| error[key].as_u64();
+    (is("context_length_exceeded") || is("exceed_context_size_error") || says_so())
+        .then(|| Cause::ContextTooLong { tokens: count("n_prompt_tokens"), window: count("n_ctx") })
+}
+
 /// Describes a transport error with its causes but without the address.
 fn describe_error(error: &reqwest::Error) -> String {
     let mut text = String::from(if error.is_connect() { "no connection" } else { "the connection failed" });

@@ -298,7 +298,16 @@ async fn a_status_is_told_with_the_providers_words_and_its_wish_to_be_left_alone
 #[tokio::test]
 async fn a_list_that_is_too_long_is_told_apart_with_its_counts_where_they_are_given() {
     let told = |family: Family, word: &str, message: &str| family.error(word, message);
+    // llama.cpp says the same on each of its three wires.
+    let llama = json!({"error": {
+        "code": 400, "message": "request (1128 tokens) exceeds the available context size (1024 tokens)",
+        "type": "exceed_context_size_error", "n_prompt_tokens": 1_128, "n_ctx": 1_024,
+    }});
+    let llama = llama.to_string();
     let cases = [
+        (Family::Anthropic, llama.clone(), (Some(1_128), Some(1_024))),
+        (Family::Responses, llama.clone(), (Some(1_128), Some(1_024))),
+        (Family::Chat, llama, (Some(1_128), Some(1_024))),
         (
             Family::Anthropic,
             told(Family::Anthropic, "invalid_request_error", "prompt is too long: 205000 tokens > 200000 maximum"),

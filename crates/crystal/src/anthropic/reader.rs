@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::body::request_body;
 use crate::Cause;
-use crate::http::{AnswerDraft, Protocol, RequestBody, Step, message, parse_json};
+use crate::http::{AnswerDraft, Protocol, RequestBody, Step, context_too_long, message, parse_json};
 use crate::limits::ANSWER_CALLS_MAX;
 
 /// The messages protocol.
@@ -236,6 +236,10 @@ fn stream_error(error: &Value) -> Cause {
 }
 
 fn error_cause(status: u16, error: &Value, retry_after: Option<Duration>) -> Cause {
+    // Servers that are not Anthropic's say it in their own way on this wire.
+    if let Some(cause) = context_too_long(status, error) {
+        return cause;
+    }
     let detail = message(error);
     // There is no error code for this case, only the sentence: "prompt is too long: 205000 tokens > 200000 maximum".
     if status == 400

@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 
 use super::body::request_body;
 use crate::Cause;
-use crate::http::{AnswerDraft, Protocol, RequestBody, Step, message, parse_json};
+use crate::http::{AnswerDraft, Protocol, RequestBody, Step, context_too_long, message, parse_json};
 use crate::limits::ANSWER_BYTES_MAX;
 
 /// The chat completions protocol.
@@ -174,15 +174,11 @@ fn stream_error(error: &Value) -> Cause {
 /// Returns the cause for an answer with an error status.
 fn error_cause(status: u16, body: &Value, retry_after: Option<Duration>) -> Cause {
     let error = body.get("error").unwrap_or(body);
+    if let Some(cause) = context_too_long(status, error) {
+        return cause;
+    }
     let detail = message(error);
     let is = |word: &str| error["code"].as_str() == Some(word) || error["type"].as_str() == Some(word);
-    // vLLM and similar servers have no error code for this case, only a sentence. It is worth matching, because the
-    // cause leads to a fold.
-    let says_too_long = || status == 400 && detail.contains("maximum context length");
-    if is("context_length_exceeded") || is("exceed_context_size_error") || says_too_long() {
-        let count = |key: &str| error[key].as_u64();
-        return Cause::ContextTooLong { tokens: count("n_prompt_tokens"), window: count("n_ctx") };
-    }
     if is("content_filter") || is("content_policy_violation") {
         return Cause::Refused { reason: detail.into() };
     }

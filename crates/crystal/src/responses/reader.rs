@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::body::request_body;
 use crate::Cause;
-use crate::http::{AnswerDraft, Protocol, RequestBody, Step, message, parse_json};
+use crate::http::{AnswerDraft, Protocol, RequestBody, Step, context_too_long, message, parse_json};
 
 /// The responses protocol. An item is identified by its index in the output.
 ///
@@ -195,10 +195,10 @@ fn stream_error(error: &Value) -> Cause {
 }
 
 fn error_cause(status: u16, error: &Value, retry_after: Option<Duration>) -> Cause {
-    let is = |word: &str| error["code"].as_str() == Some(word);
-    if is("context_length_exceeded") {
-        return Cause::ContextTooLong { tokens: None, window: None };
+    if let Some(cause) = context_too_long(status, error) {
+        return cause;
     }
+    let is = |word: &str| error["code"].as_str() == Some(word);
     if is("content_filter") || is("content_policy_violation") || is("invalid_prompt") {
         return Cause::Refused { reason: message(error).into() };
     }
