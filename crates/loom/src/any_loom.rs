@@ -11,7 +11,7 @@ use cantrip_contract::{
     SignatureId, SignatureRow, Split, Subject, TraceRow, TraceState, TrialRef, VerdictRow,
 };
 use cantrip_spend::{
-    Approval, AuditReport, Authorization, AuthorizationRef, DecisionRecord, Entry, Principal, ReservationId,
+    Approval, AuditReport, Authorization, AuthorizationRef, Cap, DecisionRecord, Entry, Principal, ReservationId,
     ReservationRow, TermsRevision,
 };
 use futures_util::future::BoxFuture;
@@ -193,6 +193,7 @@ erased! {
         fn reservation(id: ReservationId) -> ReservationRow;
         fn entries(id: ReservationId) -> Vec<Entry>;
         fn recoverable(now: Timestamp, page: PageRequest) -> ListPage<ReservationRow>;
+        fn cap(authorization: AuthorizationRef, scope: String) -> Option<Cap>;
         fn approval(id: ApprovalId) -> Approval;
         fn decisions(run: RunId) -> Vec<DecisionRecord>;
         fn audit() -> AuditReport;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use cantrip_canon::{ApprovalId, RunId, Timestamp};
 use cantrip_spend::{
-    AnyReservation, Approval, AuditReport, Authorization, AuthorizationRef, Changes, DecisionRecord, Entry,
+    AnyReservation, Approval, AuditReport, Authorization, AuthorizationRef, Cap, Changes, DecisionRecord, Entry,
     LedgerAudit, LedgerState, Principal, ReservationId, ReservationRow, TermsRevision,
 };
 
@@ -83,6 +83,15 @@ pub trait Ledger: Send + Sync {
         now: Timestamp,
         page: PageRequest,
     ) -> impl Future<Output = Result<ListPage<ReservationRow>, Error>> + Send {
+        none()
+    }
+
+    /// Returns the cap of a scope with what is spent and held under it; none if the scope has no cap.
+    fn cap(
+        &self,
+        authorization: AuthorizationRef,
+        scope: String,
+    ) -> impl Future<Output = Result<Option<Cap>, Error>> + Send {
         none()
     }
 
@@ -282,6 +291,11 @@ impl Ledger for MemoryLoom {
                     || (held.terms().expires_at <= now && live_until.is_none_or(|until| until <= now))
             }))
         })
+    }
+
+    async fn cap(&self, authorization: AuthorizationRef, scope: String) -> Result<Option<Cap>, Error> {
+        let named = |cap: &&Cap| cap.terms.authorization == authorization && cap.terms.scope == scope;
+        self.with_ledger(|_, kept| Ok(kept.book.caps().find(named).cloned()))
     }
 
     async fn approval(&self, id: ApprovalId) -> Result<Approval, Error> {

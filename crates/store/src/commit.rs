@@ -165,12 +165,18 @@ impl CommitCache {
         step: &Step,
     ) -> Result<Result<AppendOutcome, Error>, StoreFault> {
         self.flush(link).await?;
+        match self.has_required_bodies(link, step).await? {
+            Ok(true) => {}
+            Ok(false) => return Ok(Err(step.missing_body_error())),
+            Err(error) => return Ok(Err(error)),
+        }
         Ok(match self.ledger.apply_money(link, step, None, &Projection::new()).await? {
             Ok(MoneyOutcome::Answered(answer)) => Ok(answer),
             Ok(MoneyOutcome::Refused { decision, .. }) => Ok(AppendOutcome::Refused(decision)),
             Ok(MoneyOutcome::Moved { changes, .. }) => {
                 match self.contract_upserts(link, step, &changes, false).await? {
                     Ok(written) => {
+                        self.write_bodies(step);
                         self.write_ledger(&changes)?;
                         self.write_contracts(&written)?;
                         Ok(AppendOutcome::Committed(Seq::START))

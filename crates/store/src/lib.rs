@@ -1,4 +1,5 @@
-//! The store: SQLite and Postgres behind the journal, loom, ledger and contract traits; the only crate with SQL.
+//! The store: SQLite and Postgres behind the journal, loom, ledger, contract and improvement traits; the only
+//! crate with SQL.
 //!
 //! One schema in two dialects. A step is written completely or not at all, many steps share a flush, and the epoch of
 //! a lease is compared in the transaction that writes the records. Views are computed by the projection that every
@@ -11,6 +12,7 @@ mod dialect;
 mod events;
 mod expected_index;
 mod failure;
+mod improve;
 mod journal;
 mod ledger;
 pub mod limits;

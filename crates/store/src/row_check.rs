@@ -1,4 +1,4 @@
-//! Does every row of the ledger and of the contracts say the same in each of its columns?
+//! Does every row of the ledger, of the contracts and of jobs say the same in each of its columns?
 //!
 //! Many columns repeat what another one holds, for the sake of an index: the limits of an authorization are in its
 //! hashed terms, the status of a receipt in its hashed body. A row is read by its hashed or typed part and then written
@@ -13,13 +13,15 @@ use crate::store::view;
 use crate::value::Value;
 
 impl Store {
-    /// Returns what is wrong with the rows of the ledger and of the contracts, a sentence for each fault: a column that
-    /// differs from the rest of its row, a signature or an artifact that does not match its hashes, a pointer that is
-    /// not the result of its audits, a predict that differs from its receipt.
+    /// Returns what is wrong with the rows of the ledger, of the contracts and of datasets, jobs and reports, one
+    /// sentence for each fault: a column that differs from the rest of its row, a signature or an artifact that does not match
+    /// its hashes, a pointer that is not the result of its audits, a predict that differs from its receipt, an example
+    /// that does not match its dataset, a job that differs from its specification, a look with a wrong number.
     pub async fn verify_rows(&self) -> Result<Vec<String>, Error> {
         view!(self, |link| {
             let mut faults = crate::ledger::row_faults(link).await?;
             faults.extend(crate::contracts::row_faults(link).await?);
+            faults.extend(crate::improve::row_faults(link).await?);
             Ok(faults)
         })
     }

@@ -35,6 +35,10 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0005.sqlite.sql"),
         postgres: include_str!("../migrations/0005.postgres.sql"),
     },
+    Migration {
+        sqlite: include_str!("../migrations/0006.sqlite.sql"),
+        postgres: include_str!("../migrations/0006.postgres.sql"),
+    },
 ];
 
 /// The first schema with a ledger.
@@ -176,6 +180,7 @@ mod tests {
             ("ds_receipts", 22),
             ("run_events_packed", 8),
             ("retention_removals", 10),
+            ("ds_eval_reports", 26),
         ];
         assert_eq!(known.len(), MIGRATIONS.len());
         for (migration, (table, width)) in MIGRATIONS.iter().zip(known) {

@@ -468,6 +468,7 @@ mod dying {
         reservation(id: cantrip_spend::ReservationId) -> cantrip_spend::ReservationRow;
         entries(id: cantrip_spend::ReservationId) -> Vec<cantrip_spend::Entry>;
         recoverable(now: Timestamp, page: PageRequest) -> ListPage<cantrip_spend::ReservationRow>;
+        cap(authorization: cantrip_spend::AuthorizationRef, scope: String) -> Option<cantrip_spend::Cap>;
         approval(id: cantrip_canon::ApprovalId) -> cantrip_spend::Approval;
         decisions(run: RunId) -> Vec<cantrip_spend::DecisionRecord>;
         audit() -> cantrip_spend::AuditReport;

@@ -20,6 +20,15 @@ pub struct JobOpened {
     pub spec: RecordValue<Value>,
     /// The plan that was shown before the first call.
     pub plan: RecordValue<Value>,
+    pub bounds: JobBounds,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_proposals: Option<u64>,
+    /// The authorization that pays for the job, if one was named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authorization: Option<String>,
+    /// The scope whose cap is the budget of the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scope: Option<String>,
 }
 
 /// `job.continued`: a job that ended without a result goes on, perhaps under other bounds.
@@ -27,6 +36,8 @@ pub struct JobOpened {
 pub struct JobContinued {
     pub by: Actor,
     pub bounds: JobBounds,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_proposals: Option<u64>,
 }
 
 /// `job.asked`: what the job does next. Everything in it is done before the next one.
@@ -101,6 +112,9 @@ pub struct JobParked {
     pub reason: ParkReason,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<RecordedError>,
+    /// The provider's own error text, if the message of the error does not contain it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 /// `job.closed`: a job is over, and its run with it. A job that ended without a result can be continued.

@@ -31,13 +31,7 @@ impl CommitCache {
         live.part = part;
         live.used = self.groups;
         live.rows.insert(row);
-        for body in &step.bodies {
-            let values = vec![body.hash().into(), body.bytes().to_vec().into()];
-            self.push(
-                "INSERT INTO bodies (body_hash, bytes) VALUES (?1, ?2) ON CONFLICT (body_hash) DO NOTHING",
-                values,
-            );
-        }
+        self.write_bodies(step);
         if let Some(SqlStatement { sql, values }) = events::insert_step(live.key, &step.id, &records) {
             self.push(sql, values);
         }
@@ -55,6 +49,17 @@ impl CommitCache {
             self.runs.insert(run, live);
         }
         Ok(())
+    }
+
+    /// Writes the bodies of a step that the store does not have yet.
+    pub(super) fn write_bodies(&mut self, step: &Step) {
+        for body in &step.bodies {
+            let values = vec![body.hash().into(), body.bytes().to_vec().into()];
+            self.push(
+                "INSERT INTO bodies (body_hash, bytes) VALUES (?1, ?2) ON CONFLICT (body_hash) DO NOTHING",
+                values,
+            );
+        }
     }
 
     /// Inserts the row of a new run.

@@ -2,9 +2,9 @@
 //! written in the same transaction.
 
 mod check;
-mod read;
-mod rows;
-mod statements;
+pub(crate) mod read;
+pub(crate) mod rows;
+pub(crate) mod statements;
 
 use std::collections::BTreeSet;
 
@@ -13,15 +13,20 @@ use cantrip_loom::Step;
 
 use crate::connection::{DbConnection, SqlStatement};
 use crate::failure::StoreFault;
+use crate::improve;
 use crate::value::values;
 
 pub(crate) use check::row_faults;
 pub(crate) use statements::statement_for;
 
-/// Locks the pointers of all these steps until the transaction ends: in one order, so that two groups cannot deadlock.
-pub(crate) async fn lock(link: &mut DbConnection, steps: impl Iterator<Item = &Step>) -> Result<(), StoreFault> {
+/// Locks the pointers and the looks of all these steps until the transaction ends: in one order, so that two groups
+/// cannot deadlock.
+pub(crate) async fn lock<'a>(
+    link: &mut DbConnection,
+    steps: impl Iterator<Item = &'a Step> + Clone,
+) -> Result<(), StoreFault> {
     let mut ids = BTreeSet::new();
-    for row in steps.flat_map(|step| &step.contract) {
+    for row in steps.clone().flat_map(|step| &step.contract) {
         if let ContractRow::Pointer(asked) = row {
             ids.insert(asked.signature_id.to_string());
         }
@@ -31,7 +36,7 @@ pub(crate) async fn lock(link: &mut DbConnection, steps: impl Iterator<Item = &S
     if !locks.is_empty() {
         link.query_all(&locks).await?;
     }
-    Ok(())
+    improve::lock(link, steps).await
 }
 
 /// Loads the stored rows by which these rows are checked.
@@ -103,6 +108,7 @@ async fn load_dependency(
                 shelf.insert_audit(rows::audit(&mut row)?.1);
             }
         }
+        ContractDependency::Improve(need) => improve::load_dependency(link, need, shelf.improve()).await?,
     }
     Ok(())
 }

@@ -15,12 +15,12 @@ use crate::failure::StoreFault;
 use crate::store::view;
 use crate::value::{Row, Value, values};
 
-fn unknown(kind: &'static str, id: impl ToString) -> StoreFault {
+pub(crate) fn unknown(kind: &'static str, id: impl ToString) -> StoreFault {
     Error::not_found(kind, id).into()
 }
 
 /// Returns a page of a list. `said` makes the query from its conditions, whose parameters start at `?3`.
-async fn list_page<T>(
+pub(crate) async fn list_page<T>(
     link: &mut DbConnection,
     said: impl Fn(&str) -> String,
     key: &str,

@@ -13,15 +13,15 @@ use crate::failure::StoreFault;
 use crate::ledger::damaged_ledger;
 use crate::value::{Row, Value, values};
 
-fn parsed<T: std::str::FromStr>(text: String) -> Result<T, Error> {
+pub(crate) fn parsed<T: std::str::FromStr>(text: String) -> Result<T, Error> {
     text.parse().map_err(|_| damaged_ledger("a row of the contracts has a name that cannot be"))
 }
 
-fn word<T: serde::de::DeserializeOwned>(text: String) -> Result<T, Error> {
+pub(crate) fn word<T: serde::de::DeserializeOwned>(text: String) -> Result<T, Error> {
     serde_json::from_value(Json::String(text)).map_err(|_| damaged_ledger("a row of the contracts has an unknown word"))
 }
 
-fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Error> {
+pub(crate) fn json<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, Error> {
     serde_json::from_value(cantrip_canon::json::read(text)?)
         .map_err(|source| Error::Misread { what: "a row of the contracts".to_owned(), source })
 }
@@ -30,7 +30,7 @@ fn hashes(row: &mut Row) -> Result<Hashes, Error> {
     Ok(Hashes { schema_hash: row.hash()?, prompt_hash: row.hash()?, program_hash: row.hash()? })
 }
 
-fn hash_or_null(row: &mut Row) -> Result<Option<cantrip_canon::Hash>, Error> {
+pub(crate) fn hash_or_null(row: &mut Row) -> Result<Option<cantrip_canon::Hash>, Error> {
     let odd = || damaged_ledger("a row of the contracts has a hash that cannot be");
     row.blob_or_null()?
         .map(|bytes| Ok(cantrip_canon::Hash::from_bytes(bytes.try_into().map_err(|_| odd())?)))

@@ -20,11 +20,12 @@ pub(crate) fn statement_for(written: &ContractUpsert) -> Result<SqlStatement, Er
         ContractUpsert::Trace(row) => trace(row),
         ContractUpsert::Audit(row) => audit(row),
         ContractUpsert::Pointer(row) => pointer(row),
+        ContractUpsert::Improve(row) => crate::improve::statement_for(row),
     }
 }
 
 /// Returns an enum name as a column value.
-fn word(value: &impl serde::Serialize) -> Result<Value, Error> {
+pub(crate) fn word(value: &impl serde::Serialize) -> Result<Value, Error> {
     let serde_json::Value::String(word) = cantrip_canon::json::to_value(value)? else {
         return Err(damaged_ledger("a stored word is not text"));
     };

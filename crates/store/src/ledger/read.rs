@@ -6,7 +6,7 @@ use cantrip_canon::{ApprovalId, RunId, Timestamp};
 use cantrip_loom::limits::PAGE_ITEMS_MAX;
 use cantrip_loom::{Error, Ledger, ListPage, PageRequest, ReservationFilter};
 use cantrip_spend::{
-    Approval, AuditReport, Authorization, AuthorizationRef, DecisionRecord, Entry, LedgerAudit, Principal,
+    Approval, AuditReport, Authorization, AuthorizationRef, Cap, DecisionRecord, Entry, LedgerAudit, Principal,
     ReservationId, ReservationRow, Terms, TermsRevision,
 };
 
@@ -65,6 +65,13 @@ impl Ledger for Store {
             let after = i64::try_from(page.after.unwrap_or(0)).unwrap_or(i64::MAX);
             let found = link.query(rows::RECOVERABLE, values![after, most as u64 + 1, now]).await?;
             reservations_page(found, most)
+        })
+    }
+
+    async fn cap(&self, authorization: AuthorizationRef, scope: String) -> Result<Option<Cap>, Error> {
+        view!(self, |link| {
+            let found = link.query_one(&rows::one_cap(), values![authorization.to_string(), scope]).await?;
+            Ok(found.map(|mut row| rows::cap(&mut row)).transpose()?)
         })
     }
 

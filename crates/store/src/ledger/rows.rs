@@ -62,6 +62,10 @@ pub(super) fn all_caps() -> String {
     )
 }
 
+pub(super) fn one_cap() -> String {
+    format!("{} WHERE c.authorization_id = ?1 AND c.scope_id = ?2", all_caps())
+}
+
 /// Selects the columns in the order in which [`approval`] reads them.
 macro_rules! approvals {
     ($where:literal) => {
