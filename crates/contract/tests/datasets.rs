@@ -583,7 +583,7 @@ proptest! {
                     prop_assert_eq!(*now, split, "a near form moved");
                 }
             }
-            // Whatever was not removed is still there, and every example is accounted for.
+            // Every example that was not removed is still there, and each new one is counted.
             let content = |example: &Example| (example.input_hash(), example.expected_hash());
             let there: BTreeSet<(Hash, Option<Hash>)> = next.examples().iter().map(content).collect();
             prop_assert_eq!(there.len(), next.examples().len(), "a duplicate was taken");

@@ -43,7 +43,7 @@ pub struct JobSpec {
     /// The hashes of the signature; none for a spell.
     pub hashes: Option<Hashes>,
     pub dataset_hash: Hash,
-    /// What a compile starts from.
+    /// The candidate that a compile starts from.
     pub base: Option<CandidateId>,
     /// The candidate that is evaluated; none for a compile.
     pub subject: Option<CandidateId>,
