@@ -8,6 +8,7 @@ pub mod dataset;
 mod evidence;
 mod export;
 mod history;
+pub mod job;
 pub mod limits;
 pub mod metric;
 mod nested;

@@ -83,6 +83,16 @@ cantrip::canon::limits! {
     ASK_COST_QUARTERS: u64 = 5, "quarters";
     /// The number of receipts that the likely cost of a trial is the mean of.
     LIKELY_RECEIPTS: usize = 100, "receipts";
+    /// The number of pages of receipts that are searched for the likely cost of a trial.
+    LIKELY_PAGES_MAX: usize = 5, "pages";
+    /// The bound of the tokens of a prompt beside its texts: the gate, its wrapping and the words around a schema.
+    PROMPT_FRAME_TOKENS: u64 = 2_048, "tokens";
+    /// The bound of the tokens with which a repair asks again, beside the answer that it repairs.
+    REPAIR_TOKENS_BOUND: u64 = 4_096, "tokens";
+    /// The bound of the tokens of what a program of `rlm_lite.v1` shows its model at a time.
+    PROGRAM_RESULT_TOKENS_BOUND: u64 = 65_536, "tokens";
+    /// The bound of the prompt of a sub-call, where the window of its model is unknown or larger.
+    SUB_CALL_TOKENS_BOUND: u64 = 131_072, "tokens";
     /// The interval at which the progress of a job is recorded.
     JOB_PROGRESS_MS: u64 = 10_000, "ms";
     /// The number of trials whose median time is the time of the trials that are left.

@@ -6,13 +6,15 @@
 
 use std::sync::Arc;
 
-use cantrip::loom::{Content, Contracts, Event, Journal, PredictCaller, Seq};
+use cantrip::canon::RunId;
+use cantrip::loom::{Content, Contracts, Event, Improvements, Journal, Loom, PredictCaller, Seq};
 use cantrip::reply::{Refusal, codes};
 use cantrip::{PredictPreparer, PredictRequest, PreparedPredict};
-use cantrip_contract::Strategy;
+use cantrip_contract::{Purpose, Strategy};
 use futures_util::TryStreamExt;
 use futures_util::future::BoxFuture;
 
+use crate::job::purpose_of;
 use crate::observer::PredictObserver;
 use crate::options::PredictOptions;
 use crate::predict::{CheckedRequest, Predictor, ReadyPredict, refuse_store_error};
@@ -52,7 +54,8 @@ impl Predictor {
         let signature = self.catalog.signature(&self.catalog.resolve_name(&asked.signature, []).await?).await?;
         let owner = asked.owner.as_str().to_owned();
         let (run_id, thread) = (Some(asked.run.to_string()), Some(asked.caller));
-        let how = PredictOptions { owner, run_id, thread, ..PredictOptions::default() };
+        let purpose = self.nested_purpose(asked.run).await?;
+        let how = PredictOptions { owner, run_id, thread, purpose, ..PredictOptions::default() };
         let budget = Budget::resolve(&how, signature.program())?;
         signature.check_input(&asked.input)?;
         let (input, body) = (asked.input.clone(), Self::input_body(&asked.input)?);
@@ -62,6 +65,17 @@ impl Predictor {
         let (run_id, thread_id) = (asked.run, asked.caller);
         ready.filing.caller = Some(PredictCaller { run_id, thread_id, turn_id: asked.turn, call_id: asked.call });
         Ok(ready)
+    }
+
+    /// Returns the purpose of a predict inside this run: that of the job that the run is a trial of. So a dataset that is
+    /// made of what was served never contains what a job asked.
+    async fn nested_purpose(&self, run: RunId) -> Result<Purpose, Refusal> {
+        let loom = self.runtime.loom();
+        let Some(root) = loom.run(run).await.map_err(refuse_store_error)?.root_run_id else {
+            return Ok(Purpose::Serve);
+        };
+        let job = loom.job_of_run(root).await.map_err(refuse_store_error)?;
+        Ok(job.map_or(Purpose::Serve, |job| purpose_of(job.kind)))
     }
 
     /// Reopens a predict that another process began, from the records of the caller's run.

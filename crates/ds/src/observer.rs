@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use cantrip::canon::json::{canonical, to_value};
-use cantrip::canon::{ApprovalId, Clock, Hash, Now, PredictId, Timestamp};
+use cantrip::canon::{ApprovalId, Clock, Hash, Now, PredictId, RunId, Timestamp};
 use cantrip::loom::{
     Body, Ending, Event, PredictCaller, PredictClosed, PredictOpened, RecordValue, RunKind, Tally, TruncationReason,
     Usage, receipt_status, record_value_hash,
@@ -45,6 +45,8 @@ pub(crate) struct PredictContext {
     pub prompt: Value,
     /// The call of a cast that asked for it; none for a separate predict.
     pub caller: Option<PredictCaller>,
+    /// The run that a new predict is below.
+    pub under: Option<RunId>,
     pub observations: Mutex<Observations>,
 }
 

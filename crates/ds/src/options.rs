@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cantrip::Cancel;
-use cantrip::canon::{EntityId, Money};
+use cantrip::canon::{EntityId, Money, RunId};
 use cantrip::spend::AuthorizationRef;
 use cantrip_contract::{CanaryScope, CompiledId, Params, Purpose};
 
@@ -37,6 +37,11 @@ pub struct PredictOptions {
     pub wait_for_approval: Option<Duration>,
     /// The maximum cost.
     pub max_cost: Option<Money>,
+    /// The run that the predict is below: a job. It is the root of the predict's run, of its holds and of its caps.
+    pub under: Option<RunId>,
+    /// True if the output cap is never cut to what money is left: a request whose whole worst case does not fit is not
+    /// sent. Scores of outputs that a low budget cut short could not be compared.
+    pub whole: bool,
     pub timeout: Duration,
     pub repair_attempts: Option<u8>,
     /// The maximum number of utterances of `rlm_lite.v1`.
@@ -65,6 +70,8 @@ impl Default for PredictOptions {
             authorization: None,
             wait_for_approval: None,
             max_cost: None,
+            under: None,
+            whole: false,
             timeout: Duration::from_secs(PREDICT_SECONDS),
             repair_attempts: None,
             max_iterations: None,

@@ -148,7 +148,7 @@ impl Predictor {
     }
 
     /// Returns the path at which the last output did not match the schema.
-    async fn last_violation(&self, leaf: Option<TurnId>) -> String {
+    pub(crate) async fn last_violation(&self, leaf: Option<TurnId>) -> String {
         let Some(leaf) = leaf else { return String::new() };
         let Ok(turn) = self.runtime.loom().turn(leaf).await else { return String::new() };
         let told = turn.gate_calls.iter().rev().find_map(|call| match &call.settlement {

@@ -106,7 +106,7 @@ impl Predictor {
         let principal = Principal {
             owner: owner_of(&actor(&filing.owner)?).map_err(Refusal::from)?,
             run_id: Some(run.to_string()),
-            root_run_id: Some(run.to_string()),
+            root_run_id: Some(filing.under.unwrap_or(run).to_string()),
             thread_id: thread.map(|thread| thread.to_string()),
             autopilot_id: Some(filing.signature.to_string()),
         };
@@ -147,7 +147,7 @@ impl Predictor {
             loom_id: opens.loom,
             owner: actor(&filing.owner)?,
             entity_id: None,
-            root_run_id: None,
+            root_run_id: filing.under,
         };
         let call = CallKey::new(filing.predict.to_string()).map_err(|_| codes::crash())?;
         let row = DecisionRecord { id: self.ids.next(now), run, call, phase: input.phase, decision, input, at: now };

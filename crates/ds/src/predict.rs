@@ -235,6 +235,7 @@ impl Predictor {
             structured_mode: StructuredMode::of(&crystal.profile()),
             authorization_id: how.authorization.map(|id| id.to_string()),
             history,
+            whole: how.whole,
             canary: Some(how.canary_scope()),
         };
         let filing = PredictContext {
@@ -255,6 +256,7 @@ impl Predictor {
             traces: self.traces.clone(),
             prompt: json!({"system": rendered.system, "user": rendered.user}),
             caller: None,
+            under: how.under,
             observations: Mutex::default(),
         };
         Ok(ReadyPredict { signature, artifact, input, crystal, rendered, filing })
@@ -303,6 +305,7 @@ impl Predictor {
     ) -> Result<PredictOutcome, PredictFailure> {
         let ReadyPredict { signature, artifact, input, crystal, rendered, filing } = ready;
         let (predict, strategy, asked) = (filing.predict, filing.strategy, filing.asked.clone());
+        let under = filing.under;
         let made = ProgramSpec {
             signature: &signature,
             input: &input,
@@ -319,6 +322,10 @@ impl Predictor {
                 let casting = CastOptions::on(rendered.user.as_str()).cancelled_by(cancel);
                 let casting = match context {
                     Some(context) => casting.context(context),
+                    None => casting,
+                };
+                let casting = match under {
+                    Some(root) => casting.under(root),
                     None => casting,
                 };
                 runtime.cast(&cantrip, casting).await

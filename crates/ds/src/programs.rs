@@ -55,7 +55,7 @@ fn output_schema(signature: &Signature, input: &Value) -> Value {
 
 /// Returns the common parts of both programs.
 fn base_builder(made: ProgramSpec<'_>, call: Call) -> cantrip::CantripBuilder {
-    let PredictSettings { params, timeout_seconds, max_cost, .. } = made.asked;
+    let PredictSettings { params, timeout_seconds, max_cost, whole, .. } = made.asked;
     let sampling = Sampling {
         temperature: params.temperature,
         top_p: params.top_p,
@@ -72,6 +72,7 @@ fn base_builder(made: ProgramSpec<'_>, call: Call) -> cantrip::CantripBuilder {
         .gate(done())
         .answer_schema(output_schema(made.signature, made.input))
         .ward("timeout", format!("{timeout_seconds}s"))
+        .whole_output(*whole)
         .park(false);
     match max_cost {
         Some(cost) => builder.ward("max_cost", cost.to_string()),

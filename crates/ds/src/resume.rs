@@ -124,6 +124,8 @@ impl Predictor {
             traces: self.traces.clone(),
             prompt: serde_json::json!({"system": rendered.system, "user": rendered.user}),
             caller: opened.caller,
+            // The run that is resumed has its root on record.
+            under: None,
             observations: Mutex::default(),
         };
         Ok(ReadyPredict { signature, artifact, input, crystal, rendered, filing })

@@ -31,9 +31,16 @@ pub(crate) struct PredictSettings {
     /// The recent calls of the calling thread, for a program of `rlm_lite.v1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub history: Option<Value>,
+    /// True if the output cap is never cut to what money is left.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub whole: bool,
     /// The ids by which the rollout assigned the caller. Predicts of earlier versions do not have them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub canary: Option<CanaryScope>,
+}
+
+fn is_false(flag: &bool) -> bool {
+    !*flag
 }
 
 /// The part of the receipt about the beginning.

@@ -4,15 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cantrip::canon::{Hash, stable_hash};
 use cantrip::reply::{Refusal, codes};
-use cantrip_contract::{ExampleResultRow, JobSpec, ReceiptId, Split};
+use cantrip_contract::{CandidateId, ExampleId, ExampleResultRow, JobSpec, ReceiptId, Split};
 use serde_json::{Value, json};
 
 /// One candidate on one example, once.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Trial {
-    /// The id of an artifact, of a cantrip (`can_`) or of a variant of a spell (`var_`).
-    pub candidate_id: String,
-    pub example_id: String,
+    pub candidate_id: CandidateId,
+    pub example_id: ExampleId,
     /// From 1.
     pub epoch: u64,
     pub split: Split,
@@ -35,6 +34,8 @@ pub struct Proposed {
     pub component: String,
     pub text: String,
     pub receipt_id: Option<ReceiptId>,
+    /// The reason why the text is not used.
+    pub rejected: Option<String>,
 }
 
 /// The next thing to do. The driver does all of one Ask, in any order, before it asks for the next.
@@ -44,7 +45,7 @@ pub enum Ask {
     /// Trials in the order in which they begin. Two trials that are scored together stand next to each other.
     Try(Vec<Trial>),
     /// The end, with the chosen candidate if the job chooses one.
-    Done(Option<String>),
+    Done(Option<CandidateId>),
 }
 
 impl Ask {
@@ -69,13 +70,15 @@ impl Ask {
     }
 }
 
+/// The key of a result within its job.
+type ResultKey = (CandidateId, ExampleId, u64);
+
 /// The state of a job: its specification, and a fold of its rows and records. It depends on no timing.
 #[derive(Debug, Clone)]
 pub struct JobState {
     pub spec: JobSpec,
     pub job_hash: Hash,
-    /// The results by trial, without those that nobody asked for.
-    results: BTreeMap<(String, String, u64), ExampleResultRow>,
+    results: BTreeMap<ResultKey, ExampleResultRow>,
     proposals: BTreeMap<u64, Proposed>,
 }
 
@@ -124,7 +127,8 @@ impl JobState {
 
 /// Decides what a job does next: an evaluation's one list of trials, or an optimiser.
 pub trait AskSource: Send + Sync {
-    /// Returns the next Ask. A pure function of the state: no clock, no order of threads, no order of a map.
+    /// Returns the next Ask. A pure function of the state: no clock, no order of threads, no order of a map. While an Ask
+    /// is under way its results come in one by one; until all of them are there, the same Ask is returned.
     fn next(&self, state: &JobState) -> Ask;
 
     /// Returns the number of trials that must stay available after the next Ask: the final test of a compile job.
@@ -155,7 +159,8 @@ impl TrialList {
 
 impl AskSource for TrialList {
     fn next(&self, state: &JobState) -> Ask {
-        if self.0.iter().all(|trial| state.result(trial).is_some()) { Ask::Done(None) } else { Ask::Try(self.0.clone()) }
+        let done = self.0.iter().all(|trial| state.result(trial).is_some());
+        if done { Ask::Done(None) } else { Ask::Try(self.0.clone()) }
     }
 
     fn trials_at_worst(&self, _: &JobState) -> u64 {

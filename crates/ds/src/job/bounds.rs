@@ -48,3 +48,32 @@ pub struct JobContinuation {
     /// The new maximum number of trials of the whole job.
     pub max_calls: Option<u64>,
 }
+
+impl JobContinuation {
+    /// Returns the new bounds of a job that had these. A bound may only be raised.
+    pub(super) fn over(&self, before: &JobBounds) -> Result<JobBounds, Refusal> {
+        let budget = match (self.budget, before.budget) {
+            (Some(_), None) => {
+                let rule = "the job has no budget, so there is none to raise";
+                return Err(codes::schema("budget", "/budget", rule).into());
+            }
+            (Some(new), Some(old)) if new.currency() != old.currency() || new.micros() < old.micros() => {
+                let rule = format!("{new} is less than the budget so far, {old}, or has another currency");
+                return Err(codes::schema("budget", "/budget", rule).into());
+            }
+            (Some(new), Some(_)) => Some(new),
+            (None, old) => old,
+        };
+        let max_calls = match (self.max_calls, before.max_calls) {
+            (Some(new), Some(old)) if new < old => {
+                let rule = format!("{new} is less than the number so far, {old}");
+                return Err(codes::schema("max_calls", "/max_calls", rule).into());
+            }
+            (Some(new), Some(_)) => Some(new),
+            // A job without a bound keeps none: a smaller one could end in the middle of what was asked.
+            (Some(_), None) => None,
+            (None, old) => old,
+        };
+        Ok(JobBounds { budget, max_calls })
+    }
+}

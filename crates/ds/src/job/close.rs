@@ -3,7 +3,7 @@
 use cantrip::canon::{JobId, RunId, Timestamp};
 use cantrip::loom::{Body, RecordedError};
 use cantrip::reply::{Refusal, ReplyDraft, Success};
-use cantrip_contract::{ContractRow, JobRow, JobSpec, JobStatus};
+use cantrip_contract::{CandidateId, EvalId, ImproveRow, JobRow, JobSpec, JobStatus, ReportId};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
@@ -13,7 +13,7 @@ use super::ask::JobState;
 #[derive(Debug, Clone, PartialEq)]
 pub enum JobEndKind {
     /// Everything that was asked for is done. The candidate is that of [`Ask::Done`](super::Ask::Done).
-    Done(Option<String>),
+    Done(Option<CandidateId>),
     BudgetExhausted,
     Cancelled,
     Failed,
@@ -41,10 +41,10 @@ pub struct JobClosing {
     /// The status, where the closer knows better than the driver: `incomplete`.
     pub status: Option<JobStatus>,
     /// The report, written in the step of `job.closed`.
-    pub rows: Vec<ContractRow>,
+    pub rows: Vec<ImproveRow>,
     pub bodies: Vec<Body>,
-    pub report_id: Option<String>,
-    pub eval_id: Option<String>,
+    pub report_id: Option<ReportId>,
+    pub eval_id: Option<EvalId>,
 }
 
 /// Makes the report of a job, and its reply.

@@ -1,10 +1,9 @@
 //! What every trial and every judge of a job shares: its run, its payer, and the handle that stops it.
 
 use cantrip::Cancel;
-use cantrip::canon::{Hash, JobId, RunId, Timestamp, bytes_hash};
-use cantrip::reply::Refusal;
+use cantrip::canon::{Hash, JobId, RunId, Timestamp};
 use cantrip::spend::AuthorizationRef;
-use cantrip_contract::Purpose;
+use cantrip_contract::{JobKind, Purpose, TrialKey};
 
 use super::ask::Trial;
 use crate::options::PredictOptions;
@@ -43,23 +42,36 @@ impl JobContext {
     }
 
     /// Returns the idempotency key of a try of a trial.
-    pub fn key(&self, trial: &Trial, try_number: u64) -> Result<String, Refusal> {
+    pub fn key(&self, trial: &Trial, try_number: u64) -> String {
         trial_key(self.job_hash, trial, try_number)
+    }
+
+    /// Returns the id of the run of a try that is a cast. The run of a try that was cast before is found and resumed.
+    pub fn run_id(&self, trial: &Trial, try_number: u64) -> RunId {
+        key_of(self.job_hash, trial, try_number).run_id(self.opened_at)
     }
 }
 
 /// Returns the idempotency key of a try of a trial: `job:` and 32 digits of the hash of job, candidate, example, epoch
 /// and try.
-pub fn trial_key(job_hash: Hash, trial: &Trial, try_number: u64) -> Result<String, Refusal> {
-    let _ = (job_hash, trial, try_number);
-    todo!()
+pub fn trial_key(job_hash: Hash, trial: &Trial, try_number: u64) -> String {
+    key_of(job_hash, trial, try_number).idempotency_key()
 }
 
-/// Returns the id of the run of a spell's trial: the time at which the job was opened, and the first bits of the hash of
-/// the key. So the run of a trial that was cast before is found and resumed.
-pub fn trial_run_id(opened_at: Timestamp, key: &str) -> RunId {
-    let hash = bytes_hash(key.as_bytes());
-    let mut chance = [0; 10];
-    chance.copy_from_slice(&hash.as_bytes()[..10]);
-    RunId::from_parts(opened_at, chance)
+fn key_of(job_hash: Hash, trial: &Trial, try_number: u64) -> TrialKey {
+    TrialKey {
+        job_hash,
+        candidate: trial.candidate_id.clone(),
+        example_id: trial.example_id.clone(),
+        epoch: trial.epoch,
+        attempt: try_number,
+    }
+}
+
+/// Returns the purpose of the predicts of a job.
+pub(crate) fn purpose_of(kind: JobKind) -> Purpose {
+    match kind {
+        JobKind::Eval => Purpose::Eval,
+        JobKind::Compile => Purpose::Compile,
+    }
 }

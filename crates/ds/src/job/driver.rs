@@ -1,12 +1,14 @@
 //! The driver of jobs, as its callers see it.
 
+use std::fmt;
 use std::sync::Arc;
 
 use cantrip::canon::{Clock, IdSource, RunId};
 use cantrip::loom::WorkerId;
+use cantrip::reply::Refusal;
 use cantrip::spend::AuthorizationRef;
 use cantrip::{Cancel, Runtime};
-use cantrip_contract::{JobSpec, Purpose};
+use cantrip_contract::{CandidateId, JobSpec};
 use serde_json::Value;
 
 use super::ask::AskSource;
@@ -26,7 +28,13 @@ pub struct JobParts {
     pub scorer: Arc<dyn TrialScorer>,
     pub closer: Arc<dyn JobCloser>,
     /// The candidate whose running mean the progress shows.
-    pub watched: Option<String>,
+    pub watched: Option<CandidateId>,
+}
+
+impl fmt::Debug for JobParts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobParts").field("watched", &self.watched).finish_non_exhaustive()
+    }
 }
 
 impl JobParts {
@@ -48,24 +56,36 @@ impl JobParts {
     }
 }
 
-/// A job that is to be started.
+/// A job that is to be started. Its dataset and its metric are stored before.
 #[derive(Debug, Clone)]
 #[must_use = "start it"]
 pub struct JobRequest {
     pub spec: JobSpec,
-    /// The id of a signature, or `spell:NAME`.
-    pub subject: String,
     /// The plan as it was shown, which the first record of the job keeps.
     pub plan: Value,
     pub limits: JobLimits,
     pub owner: String,
     /// The authorization that pays for the whole job. None uses the most specific one that fits.
     pub authorization: Option<AuthorizationRef>,
-    pub purpose: Purpose,
     /// Parks the job, hands it back, or ends it.
     pub cancel: Cancel,
     /// True to follow an equal job that another process drives until it ends. False to return at once.
     pub follow: bool,
+}
+
+impl JobRequest {
+    /// Returns a request of the local owner, without bounds.
+    pub fn new(spec: JobSpec) -> Self {
+        Self {
+            spec,
+            plan: Value::Null,
+            limits: JobLimits::default(),
+            owner: "local".to_owned(),
+            authorization: None,
+            cancel: Cancel::new(),
+            follow: true,
+        }
+    }
 }
 
 /// Drives jobs on a runtime. Cheap to clone.
@@ -78,10 +98,16 @@ pub struct JobDriver {
     pub(super) is_gone: Arc<dyn Fn(&WorkerId) -> bool + Send + Sync>,
 }
 
+impl fmt::Debug for JobDriver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("JobDriver").field("runtime", &self.runtime).finish_non_exhaustive()
+    }
+}
+
 impl JobDriver {
     /// Creates a driver. The clock and the ids must be those of the runtime.
     pub fn new(runtime: Runtime, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> Self {
-        Self { runtime, clock, ids, watcher: None, is_gone: Arc::new(|_| false) }
+        Self { runtime, clock, ids, watcher: None, is_gone: Arc::new(|_: &WorkerId| false) }
     }
 
     /// Returns this driver with a watcher of progress.
@@ -100,14 +126,17 @@ impl JobDriver {
     /// Starts a job and drives it to its end, or until it waits. If a job with the same hash exists, that one is joined,
     /// taken over, resumed or, if it has ended, read.
     pub async fn start(&self, request: JobRequest, parts: JobParts) -> JobReply {
-        let _ = (request, parts);
-        todo!()
+        let (run, done) = match self.try_start(request, &parts).await {
+            Ok((run, done)) => (Some(run), Ok(done)),
+            Err(refusal) => (None, Err(refusal)),
+        };
+        self.reply(run, done, &parts).await
     }
 
     /// Resumes a job that waits, that failed, or whose process is dead. The report of a job that has ended is read.
     pub async fn resume(&self, run: RunId, parts: JobParts, concurrency: usize, cancel: &Cancel) -> JobReply {
-        let _ = (run, parts, concurrency, cancel);
-        todo!()
+        let done = self.try_resume(run, &parts, concurrency, cancel).await;
+        self.reply(Some(run), done, &parts).await
     }
 
     /// Reopens a job that ran out of its budget or was cancelled, under new bounds.
@@ -119,7 +148,7 @@ impl JobDriver {
         concurrency: usize,
         cancel: &Cancel,
     ) -> JobReply {
-        let _ = (run, more, parts, concurrency, cancel);
-        todo!()
+        let done: Result<_, Refusal> = self.try_reopen(run, more, &parts, concurrency, cancel).await;
+        self.reply(Some(run), done, &parts).await
     }
 }

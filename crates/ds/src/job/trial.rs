@@ -2,13 +2,14 @@
 
 use cantrip::Waiting;
 use cantrip::canon::{EntityId, Money, RunId};
-use cantrip::reply::{Refusal, codes};
-use cantrip_contract::{Receipt, ReceiptId, Status};
+use cantrip::reply::{AnyCode, Refusal, codes};
+use cantrip_contract::{Receipt, ReceiptId, Status, Unscored};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
 use super::ask::{Proposal, Proposed, Trial};
 use super::context::JobContext;
+use super::plan::CostBound;
 
 /// One try of a trial, for its runner.
 #[derive(Debug, Clone, Copy)]
@@ -72,6 +73,11 @@ impl TrialRun {
         }
     }
 
+    /// Returns true if the candidate answered or failed itself, so that the trial is scored.
+    pub fn is_settled(&self) -> bool {
+        matches!(self.ending, TrialEnding::Answered(_) | TrialEnding::OwnFailure { .. })
+    }
+
     /// Returns the output, if the candidate answered.
     pub fn output(&self) -> Option<&Value> {
         match &self.ending {
@@ -93,9 +99,9 @@ pub trait TrialRunner: Send + Sync {
     /// or of the job itself, and ends the job.
     fn run<'a>(&'a self, call: TrialCall<'a>) -> BoxFuture<'a, Result<TrialRun, Refusal>>;
 
-    /// Returns the most that one try of this trial can cost; none if a price is unknown. A try that the rest of the cap
-    /// does not pay for is not begun.
-    fn worst<'a>(&'a self, trial: &'a Trial) -> BoxFuture<'a, Result<Option<Money>, Refusal>>;
+    /// Returns the most that one try of this trial can cost. Asked only if the job has a budget: a try that the rest of
+    /// the budget does not pay for is not begun.
+    fn worst<'a>(&'a self, trial: &'a Trial) -> BoxFuture<'a, Result<CostBound, Refusal>>;
 }
 
 /// The score of a trial.
@@ -104,7 +110,7 @@ pub struct TrialScore {
     /// In micro-units, at most 1,000,000; none if the trial is unscored.
     pub score_micro: Option<u64>,
     /// The reason why there is no score.
-    pub unscored: Option<String>,
+    pub unscored: Option<Unscored>,
     pub own_failure: bool,
     pub feedback: String,
     pub judge_receipts: Vec<ReceiptId>,
@@ -112,10 +118,10 @@ pub struct TrialScore {
 
 impl TrialScore {
     /// Returns the score of a trial that has none, for this reason.
-    pub fn unscored(reason: &str, feedback: impl Into<String>) -> Self {
+    pub fn unscored(reason: Unscored, feedback: impl Into<String>) -> Self {
         Self {
             score_micro: None,
-            unscored: Some(reason.to_owned()),
+            unscored: Some(reason),
             own_failure: false,
             feedback: feedback.into(),
             judge_receipts: Vec::new(),
@@ -147,6 +153,27 @@ pub enum JobStop {
     Stopped,
 }
 
+impl JobStop {
+    /// Returns why the job stops after a predict of its own, such as a judge's, ended in this way; the ending itself if the
+    /// job goes on.
+    pub fn from_ending(ending: TrialEnding) -> Result<Self, TrialEnding> {
+        match ending {
+            TrialEnding::CapReached { message } => Ok(Self::BudgetExhausted { message }),
+            TrialEnding::Denied { code, message, data } => Ok(Self::Failed(denial(&code, &message, data))),
+            TrialEnding::NeedsApproval { waiting } => Ok(Self::Waiting(waiting)),
+            TrialEnding::Stopped => Ok(Self::Stopped),
+            TrialEnding::Answered(_) | TrialEnding::OwnFailure { .. } | TrialEnding::Infrastructure { .. } => {
+                Err(ending)
+            }
+        }
+    }
+}
+
+/// Returns the refusal of a denial, with its own code where the fields of its message are known.
+fn denial(code: &str, message: &str, data: Value) -> Refusal {
+    Refusal::dynamic(code, data).unwrap_or_else(|_| codes::not_authorized("a trial of the job", message).into())
+}
+
 /// Scores trials.
 pub trait TrialScorer: Send + Sync {
     /// Returns the trial that this one is scored together with: the other side of a pair. Both are then in one Ask, next
@@ -154,6 +181,12 @@ pub trait TrialScorer: Send + Sync {
     fn partner(&self, trial: &Trial) -> Option<Trial> {
         let _ = trial;
         None
+    }
+
+    /// Returns the most that scoring this trial can cost: its judges. Asked only if the job has a budget.
+    fn worst<'a>(&'a self, trial: &'a Trial) -> BoxFuture<'a, Result<CostBound, Refusal>> {
+        let _ = trial;
+        Box::pin(std::future::ready(Ok(CostBound::Free)))
     }
 
     /// Scores a trial whose candidate answered or failed itself. `other` is the run of its partner, if it has one that
@@ -220,7 +253,7 @@ pub fn ending_of_receipt(receipt: &Receipt, output: Option<Value>, message: Stri
 }
 
 /// The codes with which a candidate itself fails.
-const OWN_FAILURES: [cantrip::reply::AnyCode; 4] = [
+const OWN_FAILURES: [AnyCode; 4] = [
     codes::OUTPUT_SCHEMA.any(),
     codes::WARD_REACHED.any(),
     codes::LOOP_DETECTED.any(),
@@ -228,7 +261,7 @@ const OWN_FAILURES: [cantrip::reply::AnyCode; 4] = [
 ];
 
 /// The codes with which policy refuses money.
-const DENIALS: [cantrip::reply::AnyCode; 8] = [
+const DENIALS: [AnyCode; 8] = [
     codes::NOT_AUTHORIZED.any(),
     codes::BUDGET_SPENT.any(),
     codes::PER_CALL.any(),
