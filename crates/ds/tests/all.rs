@@ -8,8 +8,13 @@ static ALLOCATOR: cantrip_medium_python::CountingAllocator = cantrip_medium_pyth
 
 mod approval;
 mod catalog;
+mod datasets;
+mod metric_programs;
+mod metrics;
 mod predict;
 mod rlm;
+mod simulations;
+mod statistics;
 mod support;
 mod taken_over;
 mod verify;

@@ -219,7 +219,11 @@ fn delimiter(text: &str) -> Result<u8, String> {
 }
 
 fn time(text: &str) -> Result<Timestamp, String> {
-    let whole = if text.contains('T') { text.to_owned() } else { format!("{text}T00:00:00.000Z") };
+    let whole = match text.len() {
+        10 => format!("{text}T00:00:00.000Z"),
+        20 => text.replace('Z', ".000Z"),
+        _ => text.to_owned(),
+    };
     whole.parse().map_err(|_| "it must be a day or a time, as in 2026-02-19 or 2026-02-19T02:00:00Z".to_owned())
 }
 
