@@ -17,6 +17,7 @@ mod denials;
 mod display;
 mod doctor;
 mod endpoints;
+mod evaluating;
 mod examples;
 mod exit_status;
 mod faults;

@@ -8,6 +8,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use cantrip::canon::{Money, RunId};
+use cantrip::crystal::ModelName;
 use cantrip::{Cancel, CastReply};
 use cantrip_ds::contract::Split;
 use cantrip_ds::eval::{BaselineChoice, EvalPlan, EvalRequest, PreparedEval};
@@ -23,7 +24,7 @@ use self::records::RecordLines;
 use self::stored::EvalAction;
 use super::{Context, Outcome, print_reply};
 use crate::args::store::{self, Access, Store};
-use crate::args::{ids, metrics};
+use crate::args::{ids, metrics, spells};
 use crate::predictor::{crystals, traces};
 use crate::process;
 use crate::runtime::runtime;
@@ -35,6 +36,9 @@ use cantrip_terminal::job::{JobProgressLine, JobState, draw_plan, draw_report};
 use cantrip_terminal::present::{DIM, Present, answer, program, say, strip_control};
 use cantrip_terminal::user::confirm;
 use cantrip_terminal::watch::OutputMode;
+
+/// The variable that names the crystal of casts, predicts and evaluations.
+const CRYSTAL: &str = "CANTRIP_CRYSTAL";
 
 /// Evaluate an artifact or a spell on a dataset, beside the one that is served; list, show and verify evaluations.
 ///
@@ -88,8 +92,8 @@ struct EvalOptions {
     #[arg(long, value_name = "NUMBER")]
     epochs: Option<u64>,
 
-    /// Use this crystal (model) for the trials instead of the one that the artifacts name.
-    #[arg(long, value_name = "PROVIDER/MODEL", env = "CANTRIP_CRYSTAL")]
+    /// The crystal (model) of artifacts that name none. Default: CANTRIP_CRYSTAL, or the one that is configured.
+    #[arg(long, value_name = "PROVIDER/MODEL")]
     crystal: Option<String>,
 
     /// The crystal (model) of judges that name none.
@@ -196,12 +200,7 @@ impl EvalOptions {
     async fn evaluate(&self, on: &Context<'_>, subject: &str) -> Result<Outcome, Refusal> {
         let request = self.request(on, subject).await?;
         let cancel = request.cancel.clone();
-        let here = current_folder()?;
-        let unless = match &self.crystal {
-            Some(_) => None,
-            None => Some(choice::crystal(&here, choice::Who::Predict).await),
-        };
-        let predictor = on.service.predictor(crystals(unless), traces(on.store)?);
+        let predictor = on.service.predictor(crystals(self.default_crystal().await?), traces(on.store)?);
         let prepared = on.service.prepare_evaluation(predictor, request).await?;
         let drawn = draw_plan(prepared.plan());
         if self.dry_run {
@@ -217,6 +216,16 @@ impl EvalOptions {
         let reply = self.follow(on, prepared, &cancel).await;
         let page = self.html.as_deref();
         Ok(Outcome::Printed(finish_job(on, self.mode(on.present), page, reply).await.into()))
+    }
+
+    /// Returns the crystal of artifacts that name none, unless the command line names it. A spell names its own.
+    async fn default_crystal(&self) -> Result<Option<Result<ModelName, Refusal>>, Refusal> {
+        let here = current_folder()?;
+        Ok(match (&self.crystal, std::env::var(CRYSTAL)) {
+            (Some(_), _) => None,
+            (None, Ok(named)) if !named.is_empty() => Some(spells::parse_crystal(&named)),
+            (None, _) => Some(choice::crystal(&here, choice::Who::Predict).await),
+        })
     }
 
     async fn request(&self, on: &Context<'_>, subject: &str) -> Result<EvalRequest, Refusal> {
