@@ -92,7 +92,7 @@ fn of_equal_examples_the_first_by_id_stays_and_contradictions_stay_together() {
 
 #[test]
 fn the_order_of_lines_and_the_source_decide_nothing() {
-    let angry = |draft| ExampleDraft { labels: Labels::new(["angry"]).unwrap(), ..draft };
+    let angry = |draft: ExampleDraft| ExampleDraft { labels: Labels::new(["angry"]).unwrap(), ..draft };
     // The first two have the same id, because it is cut from input and expected output.
     let drafts = vec![draft(), angry(draft()), grouped("g", says("x", "one")), says("y", "two"), says("z", "Two!")];
     let first = build(drafts.clone());

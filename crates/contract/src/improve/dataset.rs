@@ -161,8 +161,11 @@ impl Dataset {
         mut examples: Vec<Example>,
     ) -> Result<Self, DatasetFault> {
         examples.sort_by(|one, other| one.id.cmp(&other.id));
-        match examples.windows(2).find(|pair| pair[0].id == pair[1].id) {
-            Some(pair) => Err(DatasetFault::SameId { id: pair[1].id.clone(), line: pair[1].source.line }),
+        let twin = examples.windows(2).find(|pair| pair[0].id == pair[1].id);
+        let fault =
+            twin.map(|pair| DatasetFault::SameId { id: pair[1].id.clone(), line: pair[1].source.line });
+        match fault {
+            Some(fault) => Err(fault),
             None => Ok(Self { subject, shares, seed, examples }),
         }
     }

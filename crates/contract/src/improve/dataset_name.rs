@@ -111,7 +111,7 @@ impl FromStr for DatasetRef {
 impl fmt::Display for DatasetRef {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Newest(name) => name.fmt(f),
+            Self::Newest(name) => fmt::Display::fmt(name, f),
             Self::Version(name, version) => write!(f, "{name}@{version}"),
             Self::HashPrefix(digits) => write!(f, "sha256:{digits}"),
         }

@@ -85,7 +85,7 @@ impl From<SignatureId> for Subject {
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Signature(id) => id.fmt(f),
+            Self::Signature(id) => fmt::Display::fmt(id, f),
             Self::Spell(name) => write!(f, "{SPELL_PREFIX}{name}"),
         }
     }

@@ -195,7 +195,7 @@ pub struct CastsPart {
 }
 
 /// The body of an evaluation: everything that is hashed.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct EvalReport {
     /// Always 1.
