@@ -229,4 +229,65 @@ mod tests {
         assert_eq!(short_id("art_81c1fe0d3fddf815ca1d64e85e6aa6fb"), "art_81c1");
         assert_eq!([short_id("spell:analyst"), short_id("ex_01")], ["spell:analyst", "ex_01"]);
     }
+
+    fn report(change: impl FnOnce(&mut EvalReport)) -> EvalReport {
+        let hash = format!("sha256:{}", "0".repeat(64));
+        let body = serde_json::json!({"v": 1, "kind": "eval_report", "eval_id": "eval_7ff632b01ba6f3185c94459a",
+            "report_id": "evr_f832d718dbdbf5043b062f77", "job_hash": hash, "status": "succeeded",
+            "signature_id": "@me/support/Triage.v1", "compiled_id": "art_81c1fe0d3fddf815ca1d64e85e6aa6fb",
+            "baseline_id": "art_fa314739a6ab692b5cd3d96708665e89", "dataset_hash": hash, "split": "test",
+            "metric_hash": hash, "results_hash": hash, "models": {"task": null, "judge": null}, "epochs": 1,
+            "examples": 63, "units": 63, "scored": 63, "unscored": {}, "own_failures": {"subject": 0, "baseline": 0},
+            "score": null, "baseline": null,
+            "delta": {"mean": 127000, "low": -16000, "high": 270000, "wins": 14, "losses": 6, "ties": 43,
+                "sign_p_ppm": 115318, "flip_p_ppm": 21300},
+            "look": {"k": 1, "level_ppm": 25000, "low": -16000, "high": 270000}, "verdict": "undecided",
+            "detectable": 193218,
+            "cost": {"currency": null, "total": 0, "judge": 0, "unreconciled": 0, "per_call": 0, "baseline_per_call": 0},
+            "latency_ms": null, "judge": null, "labels": [], "created_at": "2026-02-19T02:00:00.000Z"});
+        let mut report = EvalReport::from_value(&body).expect("a report");
+        change(&mut report);
+        report
+    }
+
+    #[test]
+    fn a_verdict_says_why() {
+        assert_eq!(
+            verdict(&report(|_| {})),
+            "undecided: the interval includes 0; with 63 examples differences under 0.19 will probably not show"
+        );
+        let grouped = report(|report| report.units = 20);
+        assert!(verdict(&grouped).contains("with 20 groups of examples"), "{}", verdict(&grouped));
+        let later = report(|report| {
+            if let Some(look) = &mut report.look {
+                (look.k, look.level_ppm, look.low) = (2, 8_333, 4_000);
+            }
+        });
+        assert_eq!(
+            verdict(&later),
+            "undecided: the interval excludes 0, but at look 2 the flip test has to reach 0.0083 (it is 0.0213)"
+        );
+        let better = report(|report| report.verdict = Some(EvalVerdict::Better));
+        assert_eq!(verdict(&better), "better: the interval excludes 0");
+        let alone = report(|report| (report.baseline_id, report.verdict, report.delta) = (None, None, None));
+        assert_eq!(verdict(&alone), "no verdict: there is no baseline to compare with");
+        let holdout = report(|report| (report.split, report.verdict) = (Split::Holdout, None));
+        assert_eq!(verdict(&holdout), "no verdict: holdout is not the test split, so it supports no promotion");
+        let incomplete = report(|report| {
+            report.status = EvalStatus::Incomplete;
+            report.unscored.insert(cantrip_ds::contract::Unscored::Infrastructure, 7);
+        });
+        assert_eq!(
+            verdict(&incomplete),
+            "incomplete: 7 trials have no score (7 infrastructure); it supports no promotion"
+        );
+    }
+
+    #[test]
+    fn the_next_command_follows_the_suggestion() {
+        let of = |action| next_command(&report(|_| {}), action);
+        assert_eq!(of(SuggestedAction::Promote).as_deref(), Some("pointer promote Triage art_81c1"));
+        assert_eq!(of(SuggestedAction::Canary).as_deref(), Some("pointer canary Triage art_81c1 --percent 10"));
+        assert_eq!(of(SuggestedAction::Keep), None);
+    }
 }
