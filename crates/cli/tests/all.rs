@@ -13,6 +13,7 @@ mod chat;
 mod command_arguments;
 mod commands;
 mod conformance;
+mod datasets;
 mod denials;
 mod display;
 mod doctor;
