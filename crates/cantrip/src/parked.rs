@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use cantrip_canon::{CastId, RunId};
 use cantrip_loom::{
-    AppendOutcome, CastParked, Epoch, Error, Event, Journal, Kind, Lease, Loom, ParkReason, Record, RecordDraft,
-    RecordedError, RunView, Seq, Step, StepId,
+    AppendOutcome, CastParked, Epoch, Error, Event, JobParked, Journal, Kind, Lease, Loom, ParkReason, Record,
+    RecordDraft, RecordedError, RunKind, RunView, Seq, Step, StepId,
 };
 use cantrip_reply::{Call, Refusal, codes};
 use futures_util::TryStreamExt;
@@ -92,6 +92,12 @@ fn is_progress(event: &Event) -> bool {
             | Event::Parked(_)
             | Event::End(_)
             | Event::Failed(_)
+            | Event::JobOpened(_)
+            | Event::JobContinued(_)
+            | Event::JobProposed(_)
+            | Event::JobScored(_)
+            | Event::JobParked(_)
+            | Event::JobClosed(_)
     )
 }
 
@@ -121,13 +127,18 @@ impl Runtime {
     }
 
     async fn parked_without_progress(&self, run: RunId, limit: u64) -> Result<Option<RecordedError>, RuntimeError> {
-        let taken_up = self.loom().run(run).await?.epoch;
+        let view = self.loom().run(run).await?;
+        let taken_up = view.epoch;
         // If the run was never taken over that often, its records need not be read.
         if taken_up.get() <= limit {
             return Ok(None);
         }
         let progress = self.progress(run).await?;
-        let (Some(epoch), Some(cast_id)) = (progress.epoch, progress.cast) else { return Ok(None) };
+        let Some(epoch) = progress.epoch else { return Ok(None) };
+        // A job has no cast.
+        if progress.cast.is_none() && view.kind != RunKind::Job {
+            return Ok(None);
+        }
         let times = taken_up.get().saturating_sub(epoch.get());
         if times < limit {
             return Ok(None);
@@ -136,23 +147,22 @@ impl Runtime {
         let lease = self.loom().acquire(run, self.owner().clone(), now, Duration::from_millis(LEASE_MS)).await?;
         // Another worker that had the run meanwhile may have made progress.
         let is_same = lease.epoch.get() == taken_up.get() + 1;
-        let parked = if is_same { self.park_for(&lease, cast_id, times).await.map(Some) } else { Ok(None) };
+        let parked = if is_same { self.park_for(&lease, progress.cast, times).await.map(Some) } else { Ok(None) };
         self.loom().release(&lease).await?;
         parked
     }
 
-    async fn park_for(&self, lease: &Lease, cast_id: CastId, times: u64) -> Result<RecordedError, RuntimeError> {
+    async fn park_for(&self, lease: &Lease, cast: Option<CastId>, times: u64) -> Result<RecordedError, RuntimeError> {
         let refusal: Refusal = codes::no_progress(lease.run.to_string(), times).into();
         let call = Call::surface("take up").run(lease.run);
         let reply = self.guard().call(call, |rb| async { rb.refuse(refusal) }).await.reply;
         let error = RecordedError::new(reply.code(), reply.message());
-        let parked = CastParked {
-            cast_id,
-            reason: ParkReason::NoProgress,
-            turn_id: None,
-            error: Some(error.clone()),
-            detail: None,
-            elapsed_ms: None,
+        let (reason, fault) = (ParkReason::NoProgress, Some(error.clone()));
+        let parked: Event = match cast {
+            Some(cast_id) => {
+                CastParked { cast_id, reason, turn_id: None, error: fault, detail: None, elapsed_ms: None }.into()
+            }
+            None => JobParked { reason, error: fault, detail: None }.into(),
         };
         let name = format!("no-progress-{}", lease.epoch.get());
         let step = Step::for_lease(StepId::new(&name).expect("a short name"), lease.clone())

@@ -132,8 +132,10 @@ impl Takeover {
 
     fn is_due(&self, run: &RunView) -> bool {
         let is_kind = match run.kind {
-            RunKind::Cast | RunKind::Predict => true,
-            RunKind::Summon | RunKind::Job => false,
+            // A trial goes on with its job, which finds it under its key.
+            RunKind::Cast | RunKind::Predict => run.root_run_id.is_none(),
+            RunKind::Job => true,
+            RunKind::Summon => false,
         };
         let is_waiting = self.attempts().get(&run.run_id).is_some_and(|attempts| attempts.due > Instant::now());
         is_kind && !is_waiting && !self.host.runtime().is_driving(run.run_id)
@@ -251,7 +253,8 @@ impl Takeover {
             (RunKind::Cast, Some(entity)) => {
                 self.host.local_service().spells().cantrip_of_entity(entity).await?.name().map(str::to_owned)
             }
-            (RunKind::Cast | RunKind::Summon | RunKind::Predict | RunKind::Job, _) => None,
+            (RunKind::Job, _) => Some(self.host.local_service().job_agent(run.run_id).await?),
+            (RunKind::Cast | RunKind::Summon | RunKind::Predict, _) => None,
         };
         self.host.local_service().is_funded(run, agent).await
     }

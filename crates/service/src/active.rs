@@ -111,11 +111,40 @@ impl ActiveRuns {
         work: impl Future<Output = CastReply> + Send + 'static,
     ) -> StartedCast {
         let (begun, begins) = oneshot::channel();
+        self.followed().entry(SessionId::from(&run)).or_default().begins.push(begun);
+        let mut task = self.spawn(run, cancel.clone(), work);
+        tokio::select! {
+            biased;
+            begun = begins => match begun {
+                Ok(()) => StartedCast { run: Some(run), cancel, reply: task },
+                // The run stopped before its first event.
+                Err(_) => StartedCast::finished(task.await, cancel),
+            },
+            reply = &mut task => StartedCast::finished(reply, cancel),
+        }
+    }
+
+    /// Starts the work as a task and returns at once: for a run that is on record, or that sends no events.
+    pub(crate) fn begin_silent(
+        &self,
+        run: RunId,
+        cancel: Cancel,
+        work: impl Future<Output = CastReply> + Send + 'static,
+    ) -> StartedCast {
+        let reply = self.spawn(run, cancel.clone(), work);
+        StartedCast { run: Some(run), cancel, reply }
+    }
+
+    fn spawn(
+        &self,
+        run: RunId,
+        cancel: Cancel,
+        work: impl Future<Output = CastReply> + Send + 'static,
+    ) -> JoinHandle<CastReply> {
         if let Some(watcher) = &self.0.watcher {
             watcher.on_begin(run);
         }
-        self.followed().entry(SessionId::from(&run)).or_default().begins.push(begun);
-        self.cancels().insert(run, cancel.clone());
+        self.cancels().insert(run, cancel);
         let ended = RunGuard { runs: self.clone(), run };
         let task = async move {
             let reply = work.await;
@@ -126,16 +155,7 @@ impl ActiveRuns {
             reply
         };
         // The caller is the parent in the trace, although the task is detached.
-        let mut task = tokio::spawn(cantrip_trace::scope(cantrip_trace::current(), Box::pin(task)));
-        tokio::select! {
-            biased;
-            begun = begins => match begun {
-                Ok(()) => StartedCast { run: Some(run), cancel, reply: task },
-                // The run stopped before its first event.
-                Err(_) => StartedCast::finished(task.await, cancel),
-            },
-            reply = &mut task => StartedCast::finished(reply, cancel),
-        }
+        tokio::spawn(cantrip_trace::scope(cantrip_trace::current(), Box::pin(task)))
     }
 }
 

@@ -6,6 +6,7 @@ use cantrip::canon::{EntityId, RunId, TurnId};
 use cantrip::loom::{Journal, RunKind};
 use cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip::{Cancel, Cantrip, CastReply, ContinueOptions};
+use cantrip_ds::job::JobContinuation;
 use cantrip_ds::{PredictReply, Predictor};
 use serde_json::Value;
 
@@ -17,6 +18,7 @@ use crate::{CastRequest, ForkRequest, Service, SpellCatalog};
 enum Resumable {
     Cast(Box<Cantrip>),
     Predict(Box<Predictor>),
+    Job(Box<Predictor>),
 }
 
 impl Service {
@@ -112,16 +114,24 @@ impl Service {
                     let PredictReply { guarded, predicted } = predictor.resume(run, &ends).await;
                     CastReply { waiting: predicted.waiting, run: Some(run), ..guarded.into() }
                 }
+                Ok(Resumable::Job(predictor)) => {
+                    service.resume_job(&service.job_driver(), &predictor, run, &ends).await
+                }
                 Err(refusal) => service.refused_cast("resume", refusal).await,
             }
         };
+        // The run of a job is on record and sends no events, so there is nothing to wait for.
+        if self.is_job(run).await {
+            return self.active.begin_silent(run, cancel, resume);
+        }
         self.active.begin(run, cancel, resume).await
     }
 
     async fn resumable(&self, run: RunId) -> Result<Resumable, Refusal> {
         match self.own_run(run).await?.kind {
             RunKind::Predict => Ok(Resumable::Predict(Box::new(self.spells().predictor(self).await?))),
-            RunKind::Cast | RunKind::Summon | RunKind::Job => {
+            RunKind::Job => Ok(Resumable::Job(Box::new(self.spells().predictor(self).await?))),
+            RunKind::Cast | RunKind::Summon => {
                 Ok(Resumable::Cast(Box::new(self.cantrip_of_run(run).await?)))
             }
         }
@@ -138,6 +148,18 @@ impl Service {
             }
         };
         self.active.begin(next, cancel, going_on).await
+    }
+
+    /// Reopens a job that ran out of its budget or was cancelled, as a task.
+    pub async fn begin_continue_job(&self, run: RunId, more: JobContinuation, cancel: Cancel) -> StartedCast {
+        let (service, ends) = (self.clone(), cancel.clone());
+        let going_on = async move {
+            match service.spells().predictor(&service).await {
+                Ok(predictor) => service.continue_job(&service.job_driver(), &predictor, run, more, &ends).await,
+                Err(refusal) => service.refused_cast("continue", refusal).await,
+            }
+        };
+        self.active.begin_silent(run, cancel, going_on)
     }
 
     /// Creates an entity of a spell that waits for an intent.

@@ -11,6 +11,7 @@ mod begin;
 mod changes;
 mod datasets;
 mod ds;
+mod jobs;
 pub mod limits;
 mod metrics;
 mod pointers;
@@ -29,9 +30,11 @@ use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cantrip::canon::{Clock, EntityId, IdSource};
+use cantrip::loom::WorkerId;
 use cantrip::{Entity, MachineClock, MachineEntropy, Runtime};
 
 use active::ActiveRuns;
+use jobs::LivenessTest;
 use scope::ServiceScope;
 use spell_catalog::NoSpells;
 
@@ -106,6 +109,7 @@ pub struct Service {
     live_entities: Arc<Mutex<HashMap<EntityId, Entity>>>,
     spells: Arc<dyn SpellCatalog>,
     active: ActiveRuns,
+    is_gone: LivenessTest,
 }
 
 impl fmt::Debug for Service {
@@ -123,7 +127,8 @@ impl Service {
     /// Creates a service with the caller's clock and ids, for tests and simulations. They must be those of the runtime.
     pub fn with(runtime: Runtime, clock: Arc<dyn Clock>, ids: Arc<IdSource>) -> Self {
         let (scope, live_entities) = (ServiceScope::Unrestricted, Arc::default());
-        Self { runtime, clock, ids, scope, live_entities, spells: Arc::new(NoSpells), active: ActiveRuns::default() }
+        let (spells, active) = (Arc::new(NoSpells), ActiveRuns::default());
+        Self { runtime, clock, ids, scope, live_entities, spells, active, is_gone: Arc::new(|_: &WorkerId| false) }
     }
 
     /// Creates a service for surfaces: it casts spells by name, as tasks that can be followed. The runtime should be

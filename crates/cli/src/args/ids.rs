@@ -71,6 +71,9 @@ pub(crate) async fn entity(loom: &AnyLoom, asked: Option<&str>) -> Result<Entity
 /// Returns the run; an entity or a cast stands for its last run.
 pub(crate) async fn run(loom: &AnyLoom, asked: Option<&str>) -> Result<RunId, Refusal> {
     let Some(asked) = asked.filter(|asked| *asked != LAST) else { return Ok(latest(loom).await?.run_id) };
+    // The run of a job has the same digits.
+    let as_run = asked.strip_prefix("job_").map(|digits| format!("run_{digits}"));
+    let asked = as_run.as_deref().unwrap_or(asked);
     let cast = match resolve_name(loom, asked).await? {
         AnyId::Run(run) => return Ok(run),
         AnyId::Cast(cast) => Some(cast),

@@ -4,6 +4,7 @@ mod cancel;
 mod changes;
 mod costs;
 mod decide;
+mod job;
 mod list;
 
 use std::process::ExitCode;
@@ -11,6 +12,7 @@ use std::process::ExitCode;
 use cantrip::canon::{EntityId, Money, RunId};
 use cantrip::loom::{AnyLoom, Loom, PageRequest, RunKind, RunState};
 use cantrip::{Cancel, ContinueOptions, store_refusal};
+use cantrip_ds::job::JobContinuation;
 use cantrip_reply::{Call, ExitStatus, Guard, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::json;
@@ -69,8 +71,10 @@ enum RunAction {
         all: bool,
     },
 
-    /// Continue a run that was cut off by a ward (a limit) or a failing crystal, with the same intent and new counters.
-    #[command(after_help = "Examples:\n  cantrip run continue\n  cantrip run continue ent_06cyf9 --max-turns 20")]
+    /// Continue a run that was cut off by a ward (a limit) or a failing crystal, with the same intent and new counters. A
+    /// job that ran out of its budget, or was cancelled, goes on where it was.
+    #[command(after_help = "Examples:\n  cantrip run continue\n  cantrip run continue ent_06cyf9 --max-turns 20\n  \
+                            cantrip run continue run_06cyf9 --budget '2 USD'")]
     Continue {
         #[command(flatten)]
         going: Going,
@@ -79,9 +83,13 @@ enum RunAction {
         #[arg(long, value_name = "N")]
         max_turns: Option<u64>,
 
-        /// The maximum cost, for example '0.50 USD', up to the limit of the spell.
+        /// The maximum cost, for example '0.50 USD', up to the limit of the spell. For a job, the new budget of all of it.
         #[arg(long, value_name = "MONEY")]
         budget: Option<Money>,
+
+        /// The new maximum number of trials of a job, with those that it has made.
+        #[arg(long, value_name = "N")]
+        max_calls: Option<u64>,
     },
 
     /// Cancel a run, also one that another process works on. Its records are kept.
@@ -156,9 +164,18 @@ impl RunCommand {
         let reply = match &self.what {
             RunAction::Ls(listing) => listing.reply(on.store, on.guard).await?,
             RunAction::Show { run } => list::show(on, run.as_deref()).await?,
-            RunAction::Resume { going, all: true } => return resume_all(on, going).await,
-            RunAction::Resume { going, all: false } => return resume_one(on, going, ResumeMode::Resumed).await,
-            RunAction::Continue { going, max_turns, budget } => {
+            RunAction::Resume { going, all: true } => return resume_all(on, self.store.as_deref(), going).await,
+            RunAction::Resume { going, all: false } => {
+                return match self.job(on, going).await? {
+                    Some(run) => job::go_on(on, self.store.as_deref(), run, going, None).await,
+                    None => resume_one(on, going, ResumeMode::Resumed).await,
+                };
+            }
+            RunAction::Continue { going, max_turns, budget, max_calls } => {
+                if let Some(run) = self.job(on, going).await? {
+                    let more = JobContinuation { budget: *budget, max_calls: *max_calls };
+                    return job::go_on(on, self.store.as_deref(), run, going, Some(more)).await;
+                }
                 let mut continuing = ContinueOptions::new();
                 if let Some(turns) = max_turns {
                     continuing = continuing.max_turns(*turns);
@@ -168,13 +185,19 @@ impl RunCommand {
                 }
                 return resume_one(on, going, ResumeMode::Continued(Box::new(continuing))).await;
             }
-            RunAction::Cancel(cancelling) => cancelling.reply(on).await?,
+            RunAction::Cancel(cancelling) => cancelling.reply(on, self.store.as_deref()).await?,
             RunAction::Approve(waiting) => waiting.reply(on, None).await?,
             RunAction::Refuse { waiting, because } => waiting.reply(on, Some(because)).await?,
             RunAction::Diff(showing) => return showing.print(on).await,
             RunAction::Undo(undoing) => undoing.reply(on).await?,
         };
         Ok(Outcome::Reply(reply))
+    }
+
+    /// Returns the run, if it is a job's.
+    async fn job(&self, on: &Context<'_>, going: &Going) -> Result<Option<RunId>, Refusal> {
+        let run = ids::run(&on.store.loom, going.run.as_deref()).await?;
+        Ok((kind_of(&on.store.loom, run).await? == RunKind::Job).then_some(run))
     }
 }
 
@@ -225,15 +248,17 @@ async fn resume_predict(on: &Context<'_>, run: RunId, going: &Going) -> Result<O
 
 /// Resumes all runs without an owner. Prints one reply for each run when it stops. The exit status is that of the
 /// first run that did not succeed.
-async fn resume_all(on: &Context<'_>, going: &Going) -> Result<Outcome, Refusal> {
+async fn resume_all(on: &Context<'_>, url: Option<&str>, going: &Going) -> Result<Outcome, Refusal> {
     let Context { store, service, guard, present } = *on;
     free_all(&store.loom).await?;
     let viewer = Viewer::new(OutputMode::Nothing);
     service.recover().await?;
-    let (predicts, others): (Vec<_>, Vec<_>) =
-        service.orphans().await?.into_iter().partition(|run| run.kind == RunKind::Predict);
+    // A trial goes on with its job.
+    let orphans = service.orphans().await?.into_iter().filter(|run| run.root_run_id.is_none());
+    let (jobs, orphans): (Vec<_>, Vec<_>) = orphans.partition(|run| run.kind == RunKind::Job);
+    let (predicts, others): (Vec<_>, Vec<_>) = orphans.into_iter().partition(|run| run.kind == RunKind::Predict);
     let runs: Vec<RunId> = others.into_iter().map(|run| run.run_id).collect();
-    if runs.is_empty() && predicts.is_empty() {
+    if runs.is_empty() && predicts.is_empty() && jobs.is_empty() {
         let filled = codes::read("runs without an owner").value(json!([]));
         let guarded = guard.call(Call::surface("run"), |rb| async { rb.success(filled) }).await;
         return Ok(Outcome::Reply((guarded, format!("{DIM}no runs to resume{DIM:#}\n"))));
@@ -260,6 +285,10 @@ async fn resume_all(on: &Context<'_>, going: &Going) -> Result<Outcome, Refusal>
         }
         let resumed = predict::resume_predict(on, run.run_id, &cancel, going.quiet);
         let shown = with_interrupt(&cancel, told, resumed).await?;
+        status = if status.is_success() { shown } else { status };
+    }
+    for run in jobs {
+        let shown = job::resume(on, url, run.run_id, going).await?;
         status = if status.is_success() { shown } else { status };
     }
     Ok(Outcome::Printed(status.into()))

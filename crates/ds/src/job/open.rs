@@ -10,7 +10,7 @@ use cantrip::canon::{Money, RunId};
 use cantrip::limits::LEASE_MS;
 use cantrip::loom::{
     AppendOutcome, Conflict, ContractRow, Error, Improvements, JobContinued, JobOpened, Journal, Lease, Loom,
-    PageRequest, RecordDraft, RecordValue, RunKind, RunOpening, Step,
+    PageRequest, RecordDraft, RecordValue, RunKind, RunOpening, Step, WorkerId,
 };
 use cantrip::reply::{Refusal, codes};
 use cantrip::spend::{AuthorizationRef, LedgerFault, Operation, SetCap};
@@ -148,11 +148,9 @@ impl JobDriver {
 
     /// Acquires the run of a job, also from a process that is certainly dead. Returns none if another process drives it.
     pub(super) async fn acquire(&self, run: RunId) -> Result<Option<OwnedRun>, Refusal> {
-        let loom = self.runtime.loom();
-        if let Some(lease) = loom.holder(run).await.map_err(refuse_store_error)?
-            && (self.is_gone)(&lease.owner)
-        {
-            self.release_dead(&lease).await?;
+        let owners = self.runtime.loom().lease_owners().await.map_err(refuse_store_error)?;
+        for owner in owners.into_iter().filter(|owner| (self.is_gone)(owner)) {
+            self.release_dead(owner).await?;
         }
         match OwnedRun::acquire(&self.runtime, &self.clock, run).await {
             Ok(owned) => Ok(Some(owned)),
@@ -161,12 +159,12 @@ impl JobDriver {
         }
     }
 
-    /// Releases every lease of a dead process: that of the job, and those of its trials.
-    async fn release_dead(&self, of: &Lease) -> Result<(), Refusal> {
+    /// Releases every lease of a dead process: those of its jobs, and those of their trials.
+    async fn release_dead(&self, owner: WorkerId) -> Result<(), Refusal> {
         let loom = self.runtime.loom();
         let mut next = Some(PageRequest::FIRST);
         while let Some(page) = next {
-            let listed = loom.leases_of(of.owner.clone(), page).await.map_err(refuse_store_error)?;
+            let listed = loom.leases_of(owner.clone(), page).await.map_err(refuse_store_error)?;
             for lease in &listed.items {
                 loom.release(lease).await.map_err(refuse_store_error)?;
             }

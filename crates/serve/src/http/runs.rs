@@ -4,6 +4,7 @@ use cantrip_service::ForkRequest;
 use cantrip_service::cantrip::canon::{ApprovalId, Money, RunId, TurnId};
 use cantrip_service::cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip_service::cantrip::{Cancel, ContinueOptions, HumanDecision};
+use cantrip_service::contracts::job::JobContinuation;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::json;
@@ -200,8 +201,10 @@ async fn resume(
 struct Continuation {
     /// The maximum number of additional turns.
     max_turns: Option<u64>,
-    /// The maximum additional cost, as in `0.50 USD`.
+    /// The maximum additional cost, as in `0.50 USD`. For a job, the new budget of all of it.
     budget: Option<String>,
+    /// The new maximum number of trials of a job, with those that it has made.
+    max_calls: Option<u64>,
     /// Wait until the run ends or has to wait, as for an approval, and return its reply. By default the run's id is
     /// returned at once.
     #[serde(default)]
@@ -213,6 +216,11 @@ async fn continue_run(caller: Caller, PathId(run): PathId<RunId>, JsonBody(told)
         Ok(budget) => budget,
         Err(refusal) => return caller.http.run_refusal_reply(run, refusal).await.into(),
     };
+    if caller.service.is_job(run).await {
+        let more = JobContinuation { budget, max_calls: told.max_calls };
+        let begun = caller.service.begin_continue_job(run, more, Cancel::new()).await;
+        return started_or_finished(&caller, begun, told.wait).await;
+    }
     let mut continuing = ContinueOptions::new();
     if let Some(turns) = told.max_turns {
         continuing = continuing.max_turns(turns);

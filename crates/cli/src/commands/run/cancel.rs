@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use cantrip::canon::RunId;
-use cantrip::loom::{Actor, Journal, Loom, RunState};
+use cantrip::loom::{Actor, Journal, Loom, RunKind, RunState, RunView};
 use cantrip::{Cancel, store_refusal};
+use cantrip_ds::contract::JobStatus;
 use cantrip_reply::{Call, Refusal, codes};
 use cantrip_service::Service;
 use serde_json::json;
 
 use crate::args::ids;
-use crate::args::store::Store;
 use crate::commands::{CommandReply, Context};
 use crate::limits::CANCEL_WAIT_MS;
 use crate::process;
@@ -27,14 +27,14 @@ pub(super) struct Cancelling {
 }
 
 impl Cancelling {
-    pub(super) async fn reply(&self, on: &Context<'_>) -> Result<CommandReply, Refusal> {
+    pub(super) async fn reply(&self, on: &Context<'_>, url: Option<&str>) -> Result<CommandReply, Refusal> {
         let Context { store, service, guard, .. } = *on;
         let run = ids::run(&store.loom, self.run.as_deref()).await?;
         let asked = service.cancel(run, &Actor::new("local").expect("a short name")).await;
         if !asked.reply.reply_type().is_success() {
             return Ok((asked, String::new()));
         }
-        let ended = self.wait_for_end(store, service, run).await?;
+        let ended = self.wait_for_end(on, url, run).await?;
         let ended = ended.map(|()| codes::changed("run", run.to_string(), "cancelled"));
         let guarded = guard.call(Call::surface("cancel").run(run), |rb| async { rb.answer(ended) }).await;
         Ok((guarded, format!("{run} is cancelled\n")))
@@ -42,7 +42,13 @@ impl Cancelling {
 
     /// Waits until the worker has ended the run, or ends the run here if no worker holds it. The inner error says why
     /// the run is not cancelled.
-    async fn wait_for_end(&self, store: &Store, service: &Service, run: RunId) -> Result<Result<(), Refusal>, Refusal> {
+    async fn wait_for_end(
+        &self,
+        on: &Context<'_>,
+        url: Option<&str>,
+        run: RunId,
+    ) -> Result<Result<(), Refusal>, Refusal> {
+        let Context { store, service, .. } = *on;
         let stored = |error| store_refusal(&error);
         let loom = &store.loom;
         let until = tokio::time::Instant::now() + Duration::from_millis(CANCEL_WAIT_MS);
@@ -50,6 +56,7 @@ impl Cancelling {
             let view = loom.run(run).await.map_err(stored)?;
             match view.state {
                 RunState::Truncated => return Ok(Ok(())),
+                RunState::Failed if is_cancelled_job(service, &view).await => return Ok(Ok(())),
                 // The run ended by itself first.
                 RunState::Terminated | RunState::Failed => {
                     let state = if view.state == RunState::Failed { "failed" } else { "terminated" };
@@ -60,6 +67,7 @@ impl Cancelling {
             }
             process::release_run(loom, run).await?;
             match loom.holder(run).await.map_err(stored)? {
+                None if view.kind == RunKind::Job => super::job::end(on, url, run).await?,
                 None => {
                     let found = super::cast_from(store, run, self.spell.as_deref()).await?;
                     let cancel = Cancel::new();
@@ -93,4 +101,10 @@ impl Cancelling {
             }
         }
     }
+}
+
+/// Returns true if the run is a job that ended because it was cancelled.
+async fn is_cancelled_job(service: &Service, view: &RunView) -> bool {
+    let job = if view.kind == RunKind::Job { service.job_of_run(view.run_id).await.ok() } else { None };
+    job.is_some_and(|job| job.status == JobStatus::Cancelled)
 }

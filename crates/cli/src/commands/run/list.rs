@@ -5,11 +5,12 @@ use std::fmt::Write;
 
 use cantrip::canon::{EntityId, RunId, Timestamp};
 use cantrip::loom::{
-    AnyLoom, CastParked, CastView, CostTotal, Ending, Error, Journal, Loom, PageRequest, ParkReason, Removal, RunState,
-    RunView, Usage,
+    AnyLoom, CastParked, CastView, CostTotal, Ending, Error, Improvements, Journal, Loom, PageRequest, ParkReason,
+    Removal, RunKind, RunState, RunView, Usage,
 };
 use cantrip::{MachineClock, PendingApproval, store_refusal};
 use cantrip_canon::Clock;
+use cantrip_ds::contract::{JobRow, JobStatus};
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use serde::Serialize;
 
@@ -30,6 +31,10 @@ pub(super) struct Listing {
     /// List only runs in this state.
     #[arg(long, value_enum)]
     state: Option<RunStatus>,
+
+    /// List only runs of this kind: cast, summon, predict or job. Trials of jobs are listed with `--kind`.
+    #[arg(long, value_parser = parse_kind)]
+    kind: Option<RunKind>,
 
     /// The maximum number of runs to list; the latest ones are listed.
     #[arg(long, value_name = "N", default_value_t = 20)]
@@ -84,9 +89,22 @@ struct Row {
     standing: RunStatus,
     holder: Option<Holder>,
     intent: Option<String>,
+    /// The job, if the run is one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    job: Option<JobRow>,
     /// The removal of its records by a retention.
     #[serde(skip_serializing_if = "Option::is_none")]
     removed: Option<Removal>,
+}
+
+fn parse_kind(text: &str) -> Result<RunKind, String> {
+    match text {
+        "cast" => Ok(RunKind::Cast),
+        "summon" => Ok(RunKind::Summon),
+        "predict" => Ok(RunKind::Predict),
+        "job" => Ok(RunKind::Job),
+        _ => Err("it is cast, summon, predict or job".to_owned()),
+    }
 }
 
 impl Listing {
@@ -113,7 +131,12 @@ impl Listing {
             for run in listed.items {
                 // Only the lease shows whether a run has an owner.
                 let row = row(loom, run, &mut removals).await.map_err(stored)?;
-                if self.state.is_none_or(|wanted| wanted == row.standing) {
+                // The trials of a job would hide everything else.
+                let is_kind = match self.kind {
+                    Some(kind) => row.run.kind == kind,
+                    None => row.run.root_run_id.is_none(),
+                };
+                if is_kind && self.state.is_none_or(|wanted| wanted == row.standing) {
                     rows.push(row);
                 }
             }
@@ -189,7 +212,12 @@ async fn row(loom: &AnyLoom, run: RunView, removals: &mut Removals) -> Result<Ro
         CastRecord::None => (None, None),
         CastRecord::Removed => (None, removals.of(loom, run.run_id).await?),
     };
-    Ok(Row { run, standing, holder, intent, removed })
+    let job = match run.kind {
+        RunKind::Job => loom.job_of_run(run.run_id).await?,
+        RunKind::Cast | RunKind::Summon | RunKind::Predict => None,
+    };
+    let intent = intent.or_else(|| job.as_ref().map(super::job::describe));
+    Ok(Row { run, standing, holder, intent, job, removed })
 }
 
 /// The record of a run's cast.
@@ -346,6 +374,12 @@ fn draw_details(RunDetails { row, cast, pending, parked, costs }: &RunDetails, s
         };
         line("held by", &format!("{} until {} ({where_it_is})", holder.owner, holder.expires_at));
     }
+    if let Some(job) = &row.job {
+        line("job", &strip_control(&super::job::describe(job)));
+        if let Some(budget) = job.bounds.budget {
+            line("budget", &budget.to_string());
+        }
+    }
     if let Some(cast) = cast {
         line("intent", &cut(&strip_control(&cast.intent.text()).replace('\n', " "), 200));
         if let Some(outcome) = &cast.outcome {
@@ -411,8 +445,12 @@ fn draw_details(RunDetails { row, cast, pending, parked, costs }: &RunDetails, s
     let next = match row.standing {
         RunStatus::Waiting if !pending.is_empty() => format!("run approve {id}"),
         RunStatus::Running => format!("run cancel {id}"),
+        RunStatus::Failed if row.job.as_ref().is_some_and(|job| job.status != JobStatus::Failed) => {
+            format!("run continue {id}")
+        }
         RunStatus::Orphaned | RunStatus::Waiting | RunStatus::Failed => format!("run resume {id}"),
         RunStatus::Truncated => format!("run continue {id}"),
+        RunStatus::Terminated if row.job.is_some() => "eval show".to_owned(),
         RunStatus::Terminated => format!("loom thread {id}"),
     };
     let next = if row.removed.is_some() { "retention ls".to_owned() } else { next };
