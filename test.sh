@@ -3,7 +3,7 @@
 #
 #   ./test.sh           everything CI runs
 #   ./test.sh --long    the slow suites in their long form too (more samples per property, longer threads,
-#                       more processes killed, more casts at once)
+#                       more processes killed, more casts at once, more answers of the real model)
 #
 # CANTRIP_TEST_WITHOUT=model,postgres leaves out the tests that talk to these; the last lines list what was left out.
 set -euo pipefail
@@ -11,9 +11,10 @@ cd "$(dirname "$0")"
 
 case "${1:-}" in
   "") ;;
-  --long) export PROPTEST_CASES="${PROPTEST_CASES:-20000}" CANTRIP_TURNS=10000
+  --long) export PROPTEST_CASES="${PROPTEST_CASES:-20000}" CANTRIP_TURNS=10000 CANTRIP_SIMULATIONS=whole
     export CANTRIP_TEST_TASKS="${CANTRIP_TEST_TASKS:-256}" CANTRIP_TEST_CALLS="${CANTRIP_TEST_CALLS:-100}"
-    export CANTRIP_TEST_KILLS="${CANTRIP_TEST_KILLS:-4000}" CANTRIP_TEST_CASTS="${CANTRIP_TEST_CASTS:-500}" ;;
+    export CANTRIP_TEST_KILLS="${CANTRIP_TEST_KILLS:-4000}" CANTRIP_TEST_CASTS="${CANTRIP_TEST_CASTS:-500}"
+    export CANTRIP_TEST_TICKETS="${CANTRIP_TEST_TICKETS:-100}" ;;
   *) echo "usage: ./test.sh [--long]" >&2; exit 2 ;;
 esac
 

@@ -6,6 +6,7 @@ mod artifacts;
 mod datasets;
 mod evaluations;
 mod improve_goldens;
+mod metrics;
 mod pointers;
 mod promotion;
 mod receipts;

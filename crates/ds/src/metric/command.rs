@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use cantrip::canon::json;
-use cantrip::circle::gate::builtin::{ExcessOutput, Process, ProcessOutput};
+use cantrip::circle::gate::builtin::{ExcessOutput, Process, ProcessOutput, RunFault};
 use cantrip_contract::Unscored;
 use serde_json::Value;
 
@@ -92,8 +92,11 @@ impl CommandCage {
         let running = process.run(input.as_bytes(), most, ExcessOutput::Refused, most);
         let ran = tokio::time::timeout(Duration::from_secs(timeout_seconds), running).await;
         let Ok(ran) = ran else { return Err(format!("it took more than {timeout_seconds} s")) };
-        let ProcessOutput { status, stdout, stderr } = ran.map_err(|fault| {
-            format!("{fault} ({}); commands of metrics need bubblewrap", self.bubblewrap.display())
+        let ProcessOutput { status, stdout, stderr } = ran.map_err(|fault| match fault {
+            RunFault::Unstartable(_) => {
+                format!("{}: {fault}; commands of metrics need bubblewrap", self.bubblewrap.display())
+            }
+            RunFault::Lost(_) | RunFault::Flooded(_) => fault.to_string(),
         })?;
         if !status.success() {
             let complaint = String::from_utf8_lossy(&stderr);

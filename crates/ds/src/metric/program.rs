@@ -79,10 +79,11 @@ impl MetricSandboxes {
     }
 
     fn medium(&self, language: Medium) -> Result<Box<dyn CodeMedium>, Refusal> {
-        Ok(match language {
+        let medium: Box<dyn CodeMedium> = match language {
             Medium::Javascript => Box::new(self.javascript()?),
             Medium::Python => Box::new(self.python()?),
-        })
+        };
+        Ok(medium)
     }
 
     fn javascript(&self) -> Result<Javascript, Refusal> {
@@ -108,10 +109,14 @@ impl MetricSandboxes {
             Medium::Javascript => {
                 "if (typeof score !== 'function') { throw new TypeError('there is no function score') }"
             }
-            Medium::Python => "if not callable(score):\n    raise TypeError('score is not a function')",
+            // The interpreter has no `callable`.
+            Medium::Python => {
+                "if isinstance(score, (bool, int, float, str, list, dict, tuple)):\n    \
+                 raise TypeError('score is not a function')"
+            }
         };
         let medium = self.medium(language)?;
-        match run(medium.as_ref(), language, &format!("{source}\n{ending}\n"), &Value::Null, "check").await {
+        match run(&*medium, language, &format!("{source}\n{ending}\n"), &Value::Null, "check").await {
             Ok(_) => Ok(()),
             Err(failure) => Err(MetricFault { path: "/source".to_owned(), rule: failure.detail }.refusal(metric)),
         }
@@ -133,7 +138,7 @@ impl MetricSandboxes {
             Medium::Javascript => format!("console.log(JSON.stringify(score({CASE})))"),
             Medium::Python => format!("import json\nprint(json.dumps(score({CASE})))"),
         };
-        match run(medium.as_ref(), language, &format!("{source}\n{call}\n"), &argument, label).await {
+        match run(&*medium, language, &format!("{source}\n{call}\n"), &argument, label).await {
             Ok(printed) => match read_score(printed.last().map_or("", String::as_str)) {
                 Ok(scoring) => scoring,
                 Err(rule) => ProgramFailure::new(rule).scoring(),

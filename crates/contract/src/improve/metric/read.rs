@@ -308,15 +308,11 @@ fn read_metric(written: &Value, files: &dyn Files, path: &str, depth: usize) -> 
 
 fn contains(options: &Options<'_>, name: &str) -> Result<MetricKind, MetricFault> {
     options.only(name, &["pointer", "needles", "mode", "normalise"])?;
-    let needles: Option<Vec<String>> = match options.given("needles") {
-        None => None,
-        Some(_) => {
-            let items = options.items("needles", usize::MAX)?;
-            let text = |item: &Value| item.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
-            let texts: Option<Vec<String>> = items.iter().map(text).collect();
-            Some(texts.ok_or_else(|| fault(options.at("needles"), "a list of texts that are not empty is expected"))?)
-        }
-    };
+    let rule = || fault(options.at("needles"), "a list of texts that are not empty is expected");
+    let needles: Option<Vec<String>> = options.parsed("needles").map_err(|_| rule())?;
+    if needles.as_ref().is_some_and(|needles| needles.is_empty() || needles.iter().any(String::is_empty)) {
+        return Err(rule());
+    }
     let mode = options.word("mode", &[("all", NeedleMode::All), ("any", NeedleMode::Any)])?;
     Ok(MetricKind::Contains { pointer: options.pointer()?, needles, mode, normalise: options.normalise()? })
 }
