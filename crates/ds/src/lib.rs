@@ -5,6 +5,7 @@
 
 mod catalog;
 pub mod dataset;
+pub mod eval;
 mod evidence;
 mod export;
 mod history;

@@ -10,8 +10,10 @@ use cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip::store_refusal;
 use cantrip_ds::contract::{
     Canary, CanaryScope, ChangeAuthor, CompiledId, ContractRow, Pointer, PointerChange, PointerFault, PointerOperation,
-    PromotionCriteria, PromotionEvidence, PromotionGrounds, RolloutSide, SignatureId, Variant,
+    PromotionCriteria, PromotionEvidence, PromotionGrounds, RolloutSide, SignatureId, SourcedEvidence, StoredEvidence,
+    UnmetCriterion, Variant,
 };
+use cantrip_ds::eval::{evidence_of, newest_eval, resolve_eval, verify_eval};
 use serde_json::{Value, json};
 
 use crate::Service;
@@ -49,8 +51,14 @@ pub enum RolloutAction {
 pub struct Promotion {
     /// The artifact; the canary unless it is given.
     pub artifact: Option<CompiledId>,
+    /// The report of an evaluation that was made elsewhere.
     pub evaluation: Option<PromotionEvidence>,
+    /// The id of a stored evaluation, or the beginning of it. Without it and without a report, the newest evaluation of
+    /// the artifact beside the live one on the test split counts.
+    pub eval: Option<String>,
     pub bar: PromotionCriteria,
+    /// True to accept an evaluation whose metric may give other scores another time.
+    pub not_reproducible: bool,
     /// True to skip the check; that needs a reason.
     pub forced: bool,
 }
@@ -148,22 +156,63 @@ impl Service {
         promotion: Promotion,
     ) -> Result<ChangedPointer, Refusal> {
         self.check_may_change_shared()?;
-        let Promotion { artifact, evaluation, bar, forced } = promotion;
+        let Promotion { artifact, evaluation, eval, bar, not_reproducible, forced } = promotion;
         let pointer = self.pointer_of(&repointing.signature).await?;
         let artifact = artifact.or_else(|| pointer.canary_artifact.clone()).ok_or_else(|| {
             let rule = "it has no canary; name the artifact to promote";
             Refusal::from(codes::config_invalid("pointer", repointing.signature.to_string(), rule))
         })?;
-        let grounds = if forced {
-            PromotionGrounds::Forced { evaluation }
-        } else {
-            let cleared = bar.check(&artifact, &pointer, evaluation, self.clock.now().wall);
-            cleared.map_err(|unmet| PromotionCriteria::refusal(&artifact, &unmet))?
+        let now = self.clock.now().wall;
+        let refuse = |unmet: Vec<UnmetCriterion>| PromotionCriteria::refusal(&artifact, &unmet);
+        let grounds = match (evaluation, eval, forced) {
+            (Some(evaluation), _, true) => {
+                PromotionGrounds::Forced { evaluation: Some(SourcedEvidence::external(evaluation)) }
+            }
+            (Some(evaluation), _, false) => {
+                bar.check(&artifact, &pointer, Some(evaluation), now).map_err(refuse)?
+            }
+            (None, None, true) => PromotionGrounds::Forced { evaluation: None },
+            (None, Some(eval), true) => {
+                let stored = self.stored_evidence(Some(&eval), &artifact, &pointer).await?;
+                PromotionGrounds::Forced { evaluation: stored.map(StoredEvidence::sourced) }
+            }
+            (None, eval, false) => match self.stored_evidence(eval.as_deref(), &artifact, &pointer).await? {
+                Some(stored) => {
+                    bar.check_stored(&artifact, &pointer, stored, not_reproducible, now).map_err(refuse)?
+                }
+                None => return Err(refuse(vec![UnmetCriterion::Absent])),
+            },
         };
         // The check was made against this version and no other.
         let expected = repointing.expected_version.unwrap_or(pointer.version);
         let repointing = PointerRequest { expected_version: Some(expected), ..repointing.clone() };
         self.write_pointer(&repointing, PointerOperation::Promote { artifact, grounds: Box::new(grounds) }).await
+    }
+
+    /// Returns the evidence of a stored evaluation, verified from its rows: the named one, or the newest one of the
+    /// artifact beside the live one on the test split. None if there is none.
+    async fn stored_evidence(
+        &self,
+        eval: Option<&str>,
+        artifact: &CompiledId,
+        pointer: &Pointer,
+    ) -> Result<Option<StoredEvidence>, Refusal> {
+        let loom = self.runtime().loom();
+        let id = match eval {
+            Some(asked) => Some(resolve_eval(loom, asked).await?),
+            None => newest_eval(loom, &pointer.signature_id, artifact, &pointer.primary_artifact).await?,
+        };
+        let Some(id) = id else { return Ok(None) };
+        let reader = self.reader();
+        let verified = verify_eval(&reader, &id).await?;
+        match (&verified.report, &verified.difference) {
+            (Some(report), difference) => {
+                evidence_of(&reader, report, verified.row.report_hash, difference.as_ref()).await
+            }
+            // A report that cannot be read says nothing that could be compared with the criteria.
+            (None, Some(difference)) => Err(difference.refusal()),
+            (None, None) => Ok(None),
+        }
     }
 
     async fn write_pointer(

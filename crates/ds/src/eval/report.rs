@@ -325,8 +325,11 @@ fn cost(trials: &[ReportTrial], unreconciled: u64) -> CostPart {
 /// Returns the percentiles (nearest rank) of the durations of the subject's trials.
 fn latency(trials: &[ReportTrial]) -> Option<LatencyPart> {
     let of_subject = trials.iter().filter(|trial| trial.side == Side::Subject);
-    let mut durations: Vec<u64> =
-        of_subject.filter_map(|trial| trial.facts.as_ref()).map(|facts| facts.latency_ms).collect();
+    percentiles(of_subject.filter_map(|trial| trial.facts.as_ref()).map(|facts| facts.latency_ms).collect())
+}
+
+/// Returns the percentiles (nearest rank) of these durations; none if there are none.
+pub(crate) fn percentiles(mut durations: Vec<u64>) -> Option<LatencyPart> {
     durations.sort_unstable();
     let at = |percent: usize| {
         let rank = (durations.len() * percent).div_ceil(100).max(1);

@@ -108,7 +108,26 @@ pub struct JudgeRequest {
     pub judge_model: Option<String>,
     pub budget: Option<Money>,
     pub concurrency: usize,
+    /// True to judge again although an equal job has ended: people may have given other verdicts since.
+    pub rerun: bool,
     pub owner: String,
     pub authorization: Option<AuthorizationRef>,
     pub cancel: Cancel,
+}
+
+impl JudgeRequest {
+    /// Returns a request with the defaults.
+    pub fn new(metric: MetricChoice, dataset: impl Into<String>) -> Self {
+        Self {
+            metric,
+            dataset: dataset.into(),
+            judge_model: None,
+            budget: None,
+            concurrency: TRIALS_TOGETHER,
+            rerun: false,
+            owner: "local".to_owned(),
+            authorization: None,
+            cancel: Cancel::new(),
+        }
+    }
 }

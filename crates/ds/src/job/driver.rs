@@ -71,6 +71,8 @@ pub struct JobRequest {
     pub cancel: Cancel,
     /// True to follow an equal job that another process drives until it ends. False to return at once.
     pub follow: bool,
+    /// The id for the run of a new job, if the caller watches for it: a fresh id of the runtime.
+    pub run: Option<RunId>,
 }
 
 impl JobRequest {
@@ -84,6 +86,7 @@ impl JobRequest {
             authorization: None,
             cancel: Cancel::new(),
             follow: true,
+            run: None,
         }
     }
 }

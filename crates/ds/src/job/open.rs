@@ -57,7 +57,7 @@ impl JobDriver {
     async fn open(&self, request: &JobRequest) -> Result<Opening, Refusal> {
         let payer = self.payer(&request.owner, request.authorization, &request.spec.of).await?.id;
         let now = self.clock.now().wall;
-        let run: RunId = self.ids.next(now);
+        let run: RunId = request.run.unwrap_or_else(|| self.ids.next(now));
         let (job_id, spec) = (job_id_of(run), &request.spec);
         let content = spec.content();
         let text = canonical(&content).map_err(|fault| codes::schema("the job", "", fault.to_string()))?;

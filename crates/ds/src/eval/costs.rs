@@ -1,0 +1,119 @@
+//! The cost of an evaluation before its first call.
+
+use cantrip::canon::Money;
+use cantrip::canon::json::canonical;
+use cantrip::crystal::limits::OUTPUT_TOKENS_DEFAULT;
+use cantrip::reply::Refusal;
+use cantrip_contract::JudgeSpec;
+use serde_json::{Value, json};
+
+use super::request::EvalRequest;
+use super::setup::{Candidate, EvalSetup};
+use crate::job::{CostBound, CostPlan};
+use crate::limits::JUDGED_TOKEN_BYTES_BOUND;
+use crate::options::PredictOptions;
+use crate::predict::Predictor;
+
+/// Returns the number of judgements of an evaluation at most: one of each output by each judge, two of each pair.
+pub(crate) fn judgements(setup: &EvalSetup) -> u64 {
+    let outputs = setup.trials().trials().len() as u64;
+    // A pair has two outputs and is asked about twice.
+    outputs.saturating_mul(setup.metric.judges().len() as u64)
+}
+
+/// Returns the worst and the likely cost, and the payer. An authorization that cannot pay for a job is refused.
+pub(crate) async fn plan_costs(
+    predictor: &Predictor,
+    setup: &EvalSetup,
+    request: &EvalRequest,
+) -> Result<CostPlan, Refusal> {
+    let (mut worst, mut likely) = (CostBound::Free, Some(None));
+    let trials = (setup.examples().len() as u64).saturating_mul(setup.spec.epochs);
+    for candidate in &setup.candidates {
+        match candidate {
+            Candidate::Artifact { artifact, model, .. } => {
+                let how = PredictOptions {
+                    owner: request.owner.clone(),
+                    artifact: Some(artifact.id()),
+                    model: model.clone(),
+                    whole: true,
+                    ..PredictOptions::default()
+                };
+                for example in setup.examples() {
+                    let once =
+                        predictor.worst_predict_cost(artifact.signature_id(), artifact, &example.input, &how).await?;
+                    worst = worst.plus(once.times(setup.spec.epochs));
+                }
+                let own = model.as_deref().or(artifact.params().model.as_deref()).unwrap_or_default();
+                let mean = predictor.likely_predict_cost(artifact.signature_id(), own).await?;
+                likely = add_likely(likely, mean, trials);
+            }
+            Candidate::Spell { tried, .. } => {
+                worst = worst.plus(tried.worst.times(trials));
+                likely = None;
+            }
+        }
+    }
+    let each = judgements(setup) / (setup.metric.judges().len() as u64).max(1);
+    for judge in setup.metric.judges() {
+        worst = worst.plus(worst_judgement(predictor, setup, judge).await?.times(each));
+        let mean = predictor.likely_predict_cost(&judge.signature, judge.model.as_deref().unwrap_or_default()).await?;
+        likely = add_likely(likely, mean, each);
+    }
+    let (payer, mode) = predictor.job_payer(&request.owner, request.authorization, worst, request.budget).await?;
+    Ok(CostPlan {
+        worst,
+        likely: likely.flatten(),
+        budget: request.budget,
+        max_calls: request.max_calls,
+        authorization: Some(payer.to_string()),
+        authorization_mode: Some(mode),
+    })
+}
+
+/// Adds the likely cost of so many calls. The outer value is none as soon as one of them is unknown.
+fn add_likely(sum: Option<Option<Money>>, mean: Option<Money>, count: u64) -> Option<Option<Money>> {
+    let more = mean?.times(count).ok()?;
+    match sum? {
+        None => Some(Some(more)),
+        Some(sum) => Some(Some(sum.plus(more).ok()?)),
+    }
+}
+
+/// Returns the most that one judgement can cost: of the longest outputs, and the longest expected value.
+async fn worst_judgement(
+    predictor: &Predictor,
+    setup: &EvalSetup,
+    judge: &JudgeSpec,
+) -> Result<CostBound, Refusal> {
+    let Some(id) = &judge.artifact else { return Ok(CostBound::Unknown) };
+    let artifact = predictor.catalog().artifact(id).await?;
+    let tokens = setup.candidates.iter().map(|candidate| match candidate {
+        Candidate::Artifact { artifact, .. } => artifact.params().max_tokens.unwrap_or(OUTPUT_TOKENS_DEFAULT),
+        Candidate::Spell { .. } => OUTPUT_TOKENS_DEFAULT,
+    });
+    let bytes = u64::from(tokens.max().unwrap_or(OUTPUT_TOKENS_DEFAULT)) * JUDGED_TOKEN_BYTES_BOUND;
+    let output = "x".repeat(usize::try_from(bytes).unwrap_or(usize::MAX));
+    let length = |value: &Value| canonical(value).map_or(0, |text| text.len());
+    let examples = setup.examples();
+    let expected = examples.iter().filter_map(|example| example.expected.as_ref()).max_by_key(|value| length(value));
+    let mut input = json!({
+        "task": judge.task.as_deref().unwrap_or("x"), "rubric": judge.rubric,
+    });
+    if setup.metric.is_preference() {
+        input["first"] = json!(output);
+        input["second"] = json!(output);
+    } else {
+        input["output"] = json!(output);
+    }
+    if let Some(expected) = expected {
+        input["expected"] = expected.clone();
+    }
+    let how = PredictOptions {
+        artifact: Some(id.clone()),
+        model: judge.model.clone(),
+        whole: true,
+        ..PredictOptions::default()
+    };
+    predictor.worst_predict_cost(&judge.signature, &artifact, &input, &how).await
+}
