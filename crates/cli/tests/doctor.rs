@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 
 use crate::providers::FAMILIES;
 use crate::support::keyed::{Keyed, Says};
+use crate::support::llama::Llama;
 use crate::support::{Folder, stdout};
-use crate::windows::Llama;
 
 const KEY: &str = "key-of-nobody-0123456789abcdef";
 

@@ -10,6 +10,9 @@ use cantrip_reply::testing::assert_envelope;
 use cantrip_reply::{AnyCode, codes};
 use serde_json::{Value, json};
 
+use crate::support::Folder;
+use crate::support::tickets::{LABELS, tickets};
+
 /// How an example ends when it is cast as in the guide.
 enum Ending {
     Answer(Value),
@@ -191,4 +194,64 @@ fn every_turn_of_every_example_is_a_line_with_the_fields_of_the_specification() 
             assert!(line["x"].get("implicit_reward").is_some(), "{}: {line}", example.spell);
         }
     }
+}
+
+/// Returns the words of a text, without case and punctuation.
+fn words(text: &str) -> Vec<String> {
+    let words = text.split(|letter: char| !letter.is_alphanumeric()).filter(|word| !word.is_empty());
+    words.map(str::to_lowercase).collect()
+}
+
+#[test]
+fn the_tickets_are_balanced_and_no_two_are_alike() {
+    let tickets = tickets();
+    let mut counts: BTreeMap<(&str, &str), usize> = BTreeMap::new();
+    for ticket in &tickets {
+        *counts.entry((ticket.label.as_str(), ticket.split.as_str())).or_default() += 1;
+    }
+    let sizes = [("train", 25), ("holdout", 20), ("test", 55)];
+    assert_eq!(counts.len(), LABELS.len() * sizes.len());
+    for (label, (split, size)) in LABELS.iter().flat_map(|label| sizes.map(|size| (*label, size))) {
+        assert_eq!(counts.get(&(label, split)), Some(&size), "{label}, {split}");
+    }
+    let ids: BTreeSet<&str> = tickets.iter().map(|ticket| ticket.id.as_str()).collect();
+    assert_eq!(ids.len(), tickets.len());
+    let of: Vec<BTreeSet<String>> = tickets.iter().map(|ticket| words(&ticket.text).into_iter().collect()).collect();
+    for (at, one) in of.iter().enumerate() {
+        for (other, ticket) in of[..at].iter().zip(&tickets) {
+            let (shared, all) = (one.intersection(other).count(), one.union(other).count());
+            assert!(shared * 5 < all * 2, "{} and {} share {shared} of {all} words", ticket.id, tickets[at].id);
+        }
+    }
+    // No word stands in most tickets of one class and in no other: the label cannot be read off a single word.
+    for label in LABELS {
+        let (own, others): (Vec<_>, Vec<_>) = of.iter().zip(&tickets).partition(|(_, ticket)| ticket.label == label);
+        let every: BTreeSet<&String> = own.iter().flat_map(|(words, _)| words.iter()).collect();
+        for word in every {
+            let inside = own.iter().filter(|(words, _)| words.contains(word)).count();
+            let outside = others.iter().filter(|(words, _)| words.contains(word)).count();
+            assert!(inside < 25 || outside > 0, "{word} stands in {inside} tickets about {label} and in no other");
+        }
+    }
+}
+
+#[test]
+fn the_tickets_are_a_dataset_with_its_signature_and_its_metric() {
+    let tickets = Folder::new();
+    for name in ["signatures/ticket.toml", "metrics/label.toml", "tickets.csv"] {
+        let (from, to) = (folder().join("tickets").join(name), tickets.path().join(name));
+        fs::create_dir_all(to.parent().expect("a folder")).expect("a folder");
+        fs::copy(from, to).expect("a copy");
+    }
+    let store = ["--store", "sqlite:kept/loom.db"];
+    let checked = tickets.run(&["sig", "check"]);
+    assert!(checked.status.success(), "{checked:?}");
+    let add = ["dataset", "add", "tickets", "tickets.csv", "--signature", "Ticket", "--splits", "given"];
+    let added = tickets.envelope(&[&add[..], &store].concat(), codes::CREATED.any());
+    let counts = &added["data"]["counts"];
+    assert_eq!((&counts["taken"], &counts["unlabelled"]), (&json!(400), &json!(0)), "{added}");
+    assert_eq!(counts["splits"], json!({"train": 100, "holdout": 80, "test": 220}), "{added}");
+    assert_eq!((&counts["skipped"], &counts["contradiction"]), (&json!({}), &json!(0)), "{added}");
+    let checked = tickets.run(&[&["metric", "check", "label"], &store[..]].concat());
+    assert!(checked.status.success(), "{checked:?}");
 }

@@ -52,7 +52,7 @@ fn root() -> PathBuf {
 /// Returns the pages: Markdown at the root and in the folders that hold prose.
 fn pages() -> Vec<PathBuf> {
     let mut pages = Vec::new();
-    for folder in ["", "docs", "crates", "bench", "examples", "tests/conformance"] {
+    for folder in ["", "docs", "crates", "bench", "examples", "examples/tickets", "tests/conformance"] {
         let Ok(entries) = fs::read_dir(root().join(folder)) else { continue };
         let files = entries.map(|entry| entry.expect("an entry").path());
         pages.extend(files.filter(|path| path.extension().is_some_and(|ending| ending == "md")));

@@ -1,44 +1,13 @@
 //! The context window of a model that no table lists: the value that each kind of server reports, the assumed value if
 //! none does, and the fold of a long thread before its server refuses it.
 
-use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::Stdio;
 
-use cantrip_tests::peer::Peer;
 use serde_json::{Value, json};
 
 use crate::support::keyed::{Asked, Keyed, Says};
+use crate::support::llama::Llama;
 use crate::support::{Folder, stderr, stdout};
-
-/// A llama.cpp server with a small model. `test.sh` installs both and names their folder in `CANTRIP_TEST_MODEL`.
-pub(crate) struct Llama {
-    process: Child,
-    pub(crate) origin: String,
-}
-
-impl Llama {
-    /// Starts the server; None if the tests are to run without it.
-    pub(crate) fn start(window: u64, key: Option<&str>) -> Option<Self> {
-        let installed = Peer::Model.find_path()?;
-        let python = Peer::Python.find()?;
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/fixtures/llama_server.py");
-        let mut command = Command::new(python);
-        command.arg(script).arg(installed).arg(window.to_string()).args(key);
-        let piped = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
-        let mut process = piped.spawn().expect("python runs");
-        let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
-        let origin = lines.next().expect("its address").expect("a line");
-        assert!(origin.starts_with("http://127.0.0.1:"), "{origin}");
-        Some(Self { process, origin })
-    }
-}
-
-impl Drop for Llama {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 /// Answers are short and end at a stop word, so that none is cut off.
 const TALKS: &str = "[wards]\nmax_turns = 3\n[call]\nmax_tokens = 16\ntemperature = 0.0\nstop = [\"e\"]\n";

@@ -4,8 +4,10 @@
 
 pub mod collector;
 pub mod keyed;
+pub mod llama;
 pub mod model;
 pub mod terminal;
+pub mod tickets;
 pub mod wire;
 
 use std::fs;
