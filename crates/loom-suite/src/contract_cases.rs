@@ -19,7 +19,7 @@ use super::{Episode, LoomWriter, Store, Subject, at, reserve};
 use cantrip_loom::{AppendOutcome, Conflict, Contracts, Error, Journal, PageRequest, ReceiptFilter, Seq, Step};
 
 /// Makes a signature with these instructions.
-fn signature(name: &str, version: u64, instructions: &str) -> Signature {
+pub(super) fn signature(name: &str, version: u64, instructions: &str) -> Signature {
     let text = json!({"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}});
     Signature::builder("@case/text", name, version)
         .description("A case.")
@@ -43,7 +43,7 @@ fn published(signature: &Signature, at: Timestamp) -> [ContractRow; 3] {
 }
 
 /// Writes rows outside every run.
-async fn apart<J: Journal>(
+pub(super) async fn apart<J: Journal>(
     weaver: &mut LoomWriter<'_, J>,
     store: &J,
     rows: impl IntoIterator<Item = ContractRow>,
@@ -53,7 +53,11 @@ async fn apart<J: Journal>(
     append(store, step).await
 }
 
-async fn publish<J: Journal>(weaver: &mut LoomWriter<'_, J>, store: &J, signature: &Signature) -> CompiledId {
+pub(super) async fn publish<J: Journal>(
+    weaver: &mut LoomWriter<'_, J>,
+    store: &J,
+    signature: &Signature,
+) -> CompiledId {
     let rows = published(signature, weaver.now());
     assert_eq!(apart(weaver, store, rows).await, AppendOutcome::Committed(Seq::START));
     signature.base_artifact().id()
@@ -72,7 +76,7 @@ async fn candidate<J: Journal>(
     artifact.id()
 }
 
-fn fault(answer: AppendOutcome) -> ContractFault {
+pub(super) fn fault(answer: AppendOutcome) -> ContractFault {
     let AppendOutcome::Conflict(Conflict::Contract(fault)) = answer else {
         panic!("no conflict about a contract: {answer:?}")
     };
@@ -83,7 +87,7 @@ fn hash(value: &Value) -> Hash {
     stable_hash(value).expect("a small value")
 }
 
-fn receipt(episode: &Episode, predict: Option<PredictId>, status: Status, at: Timestamp) -> Receipt {
+pub(super) fn receipt(episode: &Episode, predict: Option<PredictId>, status: Status, at: Timestamp) -> Receipt {
     let kind = if predict.is_some() { Kind::Predict } else { Kind::Cast };
     let timing = TimingPart { started_at: at, completed_at: at, latency_ms: 0, waited_ms: 0 };
     let nothing = hash(&json!([]));
@@ -97,7 +101,7 @@ fn receipt(episode: &Episode, predict: Option<PredictId>, status: Status, at: Ti
     }
 }
 
-fn draft(receipt: Receipt, reservations: Vec<String>) -> ContractRow {
+pub(super) fn draft(receipt: Receipt, reservations: Vec<String>) -> ContractRow {
     ContractRow::Receipt(Box::new(ReceiptDraft::new(receipt, "local", reservations)))
 }
 

@@ -1,4 +1,4 @@
-//! The guarantees of `Journal`, `Loom`, `Ledger` and `Contracts` as test cases that every store runs.
+//! The guarantees of `Journal`, `Loom`, `Ledger`, `Contracts` and `Improvements` as test cases that every store runs.
 //!
 //! A separate suite per store was rejected, because it drifts to what that store happens to do. Here a store provides
 //! a [`Subject`] and gets one test per case, and one more test that fails if a case is missing.
@@ -12,20 +12,23 @@
 //! ```
 
 mod contract_cases;
+mod dataset_cases;
 mod fixtures;
+pub mod improve_fixtures;
+mod job_cases;
 mod journal_cases;
 mod leases_cases;
 mod ledger_cases;
 mod tree_cases;
 
-use cantrip_loom::{Contracts, Journal, Ledger, Loom};
+use cantrip_loom::{Contracts, Improvements, Journal, Ledger, Loom};
 
 pub use fixtures::{Episode, LoomWriter, at, closed, reserve, sample_cantrip, settled, started, utterance};
 
 /// All that a store can be asked for.
-pub trait Store: Journal + Loom + Ledger + Contracts {}
+pub trait Store: Journal + Loom + Ledger + Contracts + Improvements {}
 
-impl<S: Journal + Loom + Ledger + Contracts> Store for S {}
+impl<S: Journal + Loom + Ledger + Contracts + Improvements> Store for S {}
 
 /// A store under test, new and empty.
 pub trait Subject: Sized + Send + Sync {
@@ -219,6 +222,32 @@ cases! { $
     }
     contract_cases if with_contracts on subject {
         contracts_survive_reopening,
+    }
+    dataset_cases if always on subject {
+        improvements_are_never_dropped,
+    }
+    dataset_cases if with_contracts on store {
+        a_dataset_is_kept_once_with_its_examples,
+        versions_of_a_name_follow_each_other,
+        verdicts_are_kept_and_the_latest_counts,
+        a_metric_is_kept_under_its_hash,
+        a_look_of_a_guard_is_counted_once,
+    }
+    job_cases if with_contracts on store {
+        a_job_is_opened_once,
+        a_job_goes_on_where_it_ended,
+        a_job_that_has_ended_stays_as_it_is,
+        a_parked_job_waits_until_its_next_record,
+        a_trial_has_one_result,
+        records_of_a_job_read_back_as_written,
+        looks_are_numbered_where_their_report_is_written,
+        reports_at_once_get_different_looks,
+        an_evaluation_that_goes_on_is_the_same_look,
+        a_finished_report_stays,
+        candidates_and_compile_reports_are_kept,
+    }
+    job_cases if with_contracts on subject {
+        improvements_survive_reopening,
     }
     tree_cases if always on store {
         a_turn_reads_back_as_it_was_written,

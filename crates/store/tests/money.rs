@@ -275,7 +275,7 @@ async fn a_store_without_a_ledger_gets_one<K: Kit>(kit: K) {
         "spend_terms",
         "spend_authorizations",
     ];
-    for table in tables {
+    for table in support::IMPROVEMENT_TABLES.into_iter().chain(tables) {
         kit.by_hand(&format!("DROP TABLE {table}")).unwrap();
     }
     // Each dialect has its own syntax to drop a trigger.

@@ -86,6 +86,23 @@ pub(crate) async fn unpacked<K: Kit>(kit: &K, runs: &[RunId]) {
     kit.by_hand(&sql).unwrap();
 }
 
+/// The tables of the sixth migration, each before those that it refers to.
+pub(crate) const IMPROVEMENT_TABLES: [&str; 13] = [
+    "ds_looks",
+    "ds_guards",
+    "ds_eval_reports",
+    "ds_compile_reports",
+    "ds_example_results",
+    "ds_candidates",
+    "ds_judge_checks",
+    "ds_jobs",
+    "ds_metrics",
+    "ds_verdicts",
+    "ds_dataset_examples",
+    "ds_dataset_versions",
+    "ds_datasets",
+];
+
 /// The rule of the schema by which a database refuses a statement, in the words of each dialect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RefusedBy {
