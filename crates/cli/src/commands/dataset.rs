@@ -152,7 +152,7 @@ struct Export {
     making: Making,
 }
 
-/// The options of a new version.
+// The options of a new version.
 #[derive(Debug, clap::Args)]
 struct Making {
     /// The signature of the examples. Default: that of the newest version.
@@ -198,7 +198,7 @@ enum Splits {
     Given,
 }
 
-/// The file that examples are written to.
+// The file that examples are written to.
 #[derive(Debug, clap::Args)]
 struct Lines {
     /// Write all examples to this new file, one line of JSON each.

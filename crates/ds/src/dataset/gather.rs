@@ -4,13 +4,16 @@
 //! the latest verdict; without one, the output itself if that verdict is good, or if there is none and the latest reward
 //! is high enough. Nobody has to have said anything: an example without an expected output still has its input.
 
+use std::collections::HashSet;
+
 use cantrip::canon::{Hash, Redactor, Timestamp, bytes_hash, json};
 use cantrip::loom::{AnyLoom, Contracts, Error, Improvements, Journal, Loom, PageRequest, ReceiptFilter};
-use cantrip::reply::Refusal;
+use cantrip::reply::{Refusal, codes};
 use cantrip::store_refusal;
+use cantrip_contract::limits::LABELS_MAX;
 use cantrip_contract::{
-    CompiledId, ExampleDraft, ExampleSource, Kind, Labels, Purpose, Receipt, ReceiptRow, SkipReason, SplitSeed, Status,
-    VerdictRow, VerdictWord,
+    CompiledId, ExampleDraft, ExampleId, ExampleSource, Kind, Labels, Purpose, Receipt, ReceiptRow, SkipReason,
+    SplitSeed, Status, Subject, VerdictRow, VerdictWord,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -78,7 +81,7 @@ pub async fn gather_examples(
         }
         next = page.following(found.next);
     }
-    let mut read = gathering.read;
+    let mut read = latest_of_equal(gathering.read, schemas.subject());
     if let Some(most) = filter.max.filter(|most| read.drafts.len() > *most) {
         read.drafts.sort_by_cached_key(|draft| split_hash(draft, seed));
         for _ in read.drafts.drain(most..).collect::<Vec<_>>() {
@@ -86,6 +89,23 @@ pub async fn gather_examples(
         }
     }
     Ok(read)
+}
+
+/// Keeps the latest of several receipts that give the same input and the same expected output. Their labels and rewards
+/// may differ, and the same receipts must give the same examples every time.
+fn latest_of_equal(read: ReadExamples, subject: &Subject) -> ReadExamples {
+    let ReadExamples { drafts, skipped, redacted } = read;
+    let mut kept = ReadExamples { drafts: Vec::with_capacity(drafts.len()), skipped, redacted };
+    let mut seen = HashSet::new();
+    for draft in drafts.into_iter().rev() {
+        if seen.insert(ExampleId::of(subject, &draft.input, draft.expected.as_ref())) {
+            kept.drafts.push(draft);
+        } else {
+            kept.skip(SkipReason::Duplicate);
+        }
+    }
+    kept.drafts.reverse();
+    kept
 }
 
 /// Returns the hash that the split of an example is drawn from.
@@ -155,8 +175,7 @@ impl Gathering<'_> {
             }
         }
         // The labels of a verdict were checked when it was given. `bad` may be one too many.
-        let labels = Labels::new(labels.iter().rev().take(cantrip_contract::limits::LABELS_MAX).cloned());
-        let labels = labels.unwrap_or_default();
+        let labels = Labels::new(labels.iter().rev().take(LABELS_MAX).cloned()).unwrap_or_default();
         Ok(Ok(ExampleDraft { expected, labels, reward, ..ExampleDraft::new(input, call.source) }))
     }
 
@@ -228,6 +247,6 @@ pub(super) async fn stored_value(loom: &AnyLoom, hash: Hash) -> Result<Option<Va
     };
     match json::read_bytes(body.bytes()) {
         Ok(value) => Ok(Some(value)),
-        Err(fault) => Err(cantrip::reply::codes::record_altered("body", hash.to_string(), fault.to_string()).into()),
+        Err(fault) => Err(codes::record_altered("body", hash.to_string(), fault.to_string()).into()),
     }
 }
