@@ -167,7 +167,7 @@ fn nothing_is_asked_without_a_yes_and_a_dry_run_writes_nothing() {
         assert!(plan.lines().any(|shown| shown == line), "{line:?} is not in\n{plan}");
     }
     let envelope = enveloped(&desk.run(&["--dry-run", "--json"]), codes::READ.any());
-    assert_eq!(envelope["data"]["plan"]["examples"], json!(EXAMPLES));
+    assert_eq!(envelope["data"]["value"]["plan"]["examples"], json!(EXAMPLES));
 
     assert_eq!(desk.model.asked(), 0, "no model was asked");
     assert!(desk.stored() == before, "the store was written to");

@@ -29,7 +29,7 @@ pub fn evaluation_page(view: &EvaluationView) -> String {
             (numbers::scores(report))
             (numbers::difference(report))
             (numbers::labels(report))
-            (numbers::cost_and_time(report))
+            (numbers::cost_and_time(report, view.baseline_latency_ms.as_ref()))
             (numbers::casts(report))
             (numbers::judge(report))
             (examples::section(view))

@@ -84,6 +84,7 @@ fn view(report: EvalReport, text: &str, rows: usize) -> EvaluationView {
         dataset: text.to_owned(),
         metric: text.to_owned(),
         run: RunId::from_parts(created_at, [7; 10]),
+        baseline_latency_ms: None,
         suggestion: Suggestion { action: SuggestedAction::Keep, reason: text.to_owned() },
         rows: (0..rows).map(|_| row(text)).collect(),
     }

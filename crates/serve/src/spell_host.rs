@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cantrip_service::cantrip::Runtime;
-use cantrip_service::cantrip::loom::Actor;
+use cantrip_service::cantrip::loom::{Actor, WorkerId};
 use cantrip_service::{Service, SpellCatalog};
 
 use crate::feed::RunFeeds;
@@ -33,8 +33,18 @@ impl fmt::Debug for SpellHost {
 impl SpellHost {
     /// Opens a host over a store's runtime. The runtime should be configured to ask if an approval can be given later.
     pub fn open(runtime: Runtime, catalog: impl SpellCatalog + 'static) -> Self {
+        Self::open_with_liveness(runtime, catalog, |_| false)
+    }
+
+    /// Opens a host with a test for dead workers, whose jobs are taken over at once. It must return true only for a
+    /// process that has certainly ended; the lease of any other has to expire.
+    pub fn open_with_liveness(
+        runtime: Runtime,
+        catalog: impl SpellCatalog + 'static,
+        is_gone: impl Fn(&WorkerId) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let watcher = FeedWatcher::default();
-        let whole = Service::serving(runtime, catalog, watcher.clone());
+        let whole = Service::serving(runtime, catalog, watcher.clone()).with_liveness(is_gone);
         Self(Arc::new(Inner { whole, watcher, services: Mutex::default() }))
     }
 

@@ -26,7 +26,7 @@ use super::{Context, Outcome, print_reply};
 use crate::args::store::{self, Access, Store};
 use crate::args::{ids, metrics, spells};
 use crate::predictor::{crystals, traces};
-use crate::process;
+use crate::process::{self, Presence};
 use crate::runtime::runtime;
 use crate::spell_catalog::FileSpellCatalog;
 use cantrip_settings::{choice, current_folder};
@@ -174,7 +174,9 @@ impl EvalCommand {
         let access = if self.starts() { Access::Write } else { Access::Read };
         let store = Arc::new(store::open_here(self.store.as_deref(), access)?);
         let spells = FileSpellCatalog::new(Arc::clone(&store))?;
-        let service = Service::new(runtime(&store, guard)).with_spells(spells);
+        let service = Service::new(runtime(&store, guard))
+            .with_spells(spells)
+            .with_liveness(|worker| process::presence(worker) == Presence::Gone);
         Ok((store, service))
     }
 
@@ -210,9 +212,6 @@ impl EvalOptions {
             say(drawn.trim_end());
         }
         self.agree(on.present, prepared.plan()).await?;
-        if let Some(run) = prepared.job_run() {
-            process::release_run(&on.store.loom, run).await?;
-        }
         let reply = self.follow(on, prepared, &cancel).await;
         let page = self.html.as_deref();
         Ok(Outcome::Printed(finish_job(on, self.mode(on.present), page, reply).await.into()))

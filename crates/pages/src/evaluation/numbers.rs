@@ -202,7 +202,7 @@ pub(super) fn labels(report: &EvalReport) -> Markup {
     }
 }
 
-pub(super) fn cost_and_time(report: &EvalReport) -> Markup {
+pub(super) fn cost_and_time(report: &EvalReport, baseline_latency: Option<&LatencyPart>) -> Markup {
     let cost = &report.cost;
     let money = |value: u64| wording::amount(micro(value), cost.currency);
     let one_call = |value: u64| wording::per_call(micro(value), cost.currency);
@@ -243,12 +243,13 @@ pub(super) fn cost_and_time(report: &EvalReport) -> Markup {
                     }
                 }
             }
-            @if let Some(latency) = &report.latency_ms { (latency_part(latency)) }
+            @if let Some(latency) = &report.latency_ms { (latency_part(latency, baseline_latency)) }
         }
     }
 }
 
-fn latency_part(latency: &LatencyPart) -> Markup {
+/// The latency of the baseline is no part of the report, so it has no place in it.
+fn latency_part(latency: &LatencyPart, baseline: Option<&LatencyPart>) -> Markup {
     let parts = [("p50", latency.p50), ("p95", latency.p95), ("p99", latency.p99)];
     let bar = |(name, ms): (&'static str, u64)| Bar { name, value: micro(ms), is_subject: true, says: duration(ms) };
     let times: Vec<Bar<'_>> = parts.into_iter().map(bar).collect();
@@ -262,6 +263,10 @@ fn latency_part(latency: &LatencyPart) -> Markup {
                     tbody {
                         @for (name, ms) in parts {
                             (row(name, &number(&format!("/latency_ms/{name}"), ms, &duration(ms))))
+                        }
+                        @if let Some(baseline) = baseline {
+                            (row("p50 of the baseline", &html! { (duration(baseline.p50)) }))
+                            (row("p95 of the baseline", &html! { (duration(baseline.p95)) }))
                         }
                     }
                 }

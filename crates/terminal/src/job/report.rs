@@ -24,7 +24,7 @@ pub fn draw_report(view: &EvaluationView) -> String {
     }
     if let (Some(part), Some(id)) = (&report.baseline, &report.baseline_id) {
         let call = per_call(micro(cost.baseline_per_call), cost.currency);
-        text += &side_line(short_id(id.as_str()), part, &call, None);
+        text += &side_line(short_id(id.as_str()), part, &call, view.baseline_latency_ms.as_ref());
     }
     text += &difference_lines(report);
     let _ = writeln!(text, "  {BOLD}{}{BOLD:#}", verdict(report));

@@ -107,6 +107,10 @@ pub(super) struct Judging {
     #[arg(long, value_name = "NUMBER", default_value_t = TRIALS_TOGETHER)]
     concurrency: usize,
 
+    /// Judge again although the same outputs were judged before: people may have given other verdicts since.
+    #[arg(long)]
+    rerun: bool,
+
     /// Start without asking.
     #[arg(long)]
     yes: bool,
@@ -242,6 +246,7 @@ impl Judging {
             judge_model: self.crystal.clone(),
             budget: self.budget,
             concurrency: self.concurrency,
+            rerun: self.rerun,
             owner: "local".to_owned(),
             authorization: None,
             cancel: cancel.clone(),
@@ -256,6 +261,9 @@ impl Judging {
 
 /// Returns the agreement of a judge with people in words.
 fn draw_agreement(data: &serde_json::Map<String, Value>) -> String {
+    if !data.contains_key("n") {
+        return String::new();
+    }
     let number = |key: &str| data.get(key).and_then(Value::as_i64).unwrap_or(0);
     format!(
         "the judge agrees with {} of {} verdicts of people: at least {} of all, kappa {}\n",
