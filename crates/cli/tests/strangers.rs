@@ -61,6 +61,10 @@ fn lines() -> Vec<(&'static str, &'static str, Line, Value)> {
         ("post", "/v1/datasets", Shared, none.clone()),
         ("get", "/v1/datasets/{id}", Shared, none.clone()),
         ("get", "/v1/datasets/{id}/examples", Shared, none.clone()),
+        ("get", "/v1/evals", Shared, none.clone()),
+        ("post", "/v1/evals", Shared, none.clone()),
+        ("get", "/v1/evals/{id}", Shared, none.clone()),
+        ("get", "/v1/evals/{id}/rows", Shared, none.clone()),
         ("get", "/v1/pointers", Shared, none.clone()),
         ("get", "/v1/pointers/{id}", Shared, none.clone()),
         ("post", "/v1/pointers/{id}", Shared, none.clone()),
@@ -110,6 +114,7 @@ fn tools() -> Vec<ToolLine> {
         ("spells", vec![], Shared),
         ("codes", vec![], Shared),
         ("signatures", vec![], Shared),
+        ("evaluations", vec![], Shared),
         ("predict", vec![], Shared),
         ("cast", vec![], Shared),
         ("runs", vec![], ShowsOwn),
@@ -131,6 +136,7 @@ fn resources() -> Vec<(&'static str, &'static str, &'static [&'static str])> {
         ("cantrip://threads/{turn}", "cantrip://threads/", &["turn", "entity", "run"]),
         ("cantrip://receipts/{receipt}", "cantrip://receipts/", &["receipt"]),
         ("cantrip://traces/{trace}", "cantrip://traces/", &["trace", "receipt of a predict"]),
+        ("cantrip://evaluations/{evaluation}", "cantrip://evaluations/", &[]),
     ]
 }
 
