@@ -144,6 +144,17 @@ impl PromotionGrounds {
         }
     }
 
+    /// Returns the evaluation in the reply to a promotion: its id, and whether it was made elsewhere. Both are null if
+    /// there is none.
+    pub fn evidence_summary(&self) -> Value {
+        let found = match self {
+            Self::Evaluated { evaluation, .. } => Some(evaluation),
+            Self::Forced { evaluation } => evaluation.as_ref(),
+        };
+        let is_external = found.map(|found| found.source == EvidenceSource::External);
+        json!({"eval_id": found.map(|found| &found.evidence.eval_id), "external": is_external})
+    }
+
     pub const fn is_forced(&self) -> bool {
         match self {
             Self::Evaluated { .. } => false,

@@ -186,7 +186,9 @@ impl Service {
         // The check was made against this version and no other.
         let expected = repointing.expected_version.unwrap_or(pointer.version);
         let repointing = PointerRequest { expected_version: Some(expected), ..repointing.clone() };
-        self.write_pointer(&repointing, PointerOperation::Promote { artifact, grounds: Box::new(grounds) }).await
+        let evidence = grounds.evidence_summary();
+        let change = PointerOperation::Promote { artifact, grounds: Box::new(grounds) };
+        Ok(ChangedPointer { evidence, ..self.write_pointer(&repointing, change).await? })
     }
 
     /// Returns the evidence of a stored evaluation, verified from its rows: the named one, or the newest one of the
@@ -239,7 +241,7 @@ impl Service {
         let pointer = self.pointer_of(signature).await?;
         // A change without effect has no audit.
         let audit_id = if self.is_audited(&pointer, audit_id).await? { Some(audit_id) } else { None };
-        Ok(ChangedPointer { pointer, audit_id })
+        Ok(ChangedPointer { pointer, audit_id, evidence: Value::Null })
     }
 
     /// Returns true if a change was written under this id; another change may have followed it.
@@ -271,10 +273,10 @@ impl Service {
         made: Result<ChangedPointer, Refusal>,
     ) -> GuardedReply {
         self.guarded_reply("pointer", async {
-            let ChangedPointer { pointer, audit_id } = made?;
+            let ChangedPointer { pointer, audit_id, evidence } = made?;
             let state = if audit_id.is_some() { state } else { "as it was" };
             let filled = codes::changed("pointer", signature.to_string(), state);
-            Ok(filled.data(json!({"pointer": pointer, "audit_id": audit_id})))
+            Ok(filled.data(json!({"pointer": pointer, "audit_id": audit_id})).data(evidence))
         })
         .await
     }
@@ -284,4 +286,6 @@ impl Service {
 struct ChangedPointer {
     pointer: Pointer,
     audit_id: Option<AuditId>,
+    /// The evaluation that a promotion rests on, for the reply; null for another change.
+    evidence: Value,
 }

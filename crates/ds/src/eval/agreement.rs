@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cantrip::canon::Money;
 use cantrip::loom::{AnyLoom, Improvements, Loom};
 use cantrip::reply::{Refusal, ReplyDraft, Success, codes};
 use cantrip_contract::limits::JUDGE_VERDICTS_MIN;
@@ -178,7 +177,9 @@ pub async fn judge_metric(
     }
     let worst = worst_cost(&predictor, &setup).await?;
     let all = worst.times(count);
-    let (payer, _) = predictor.job_payer(&request.owner, request.authorization, all, request.budget).await?;
+    let judge_model = spec.models.judge.as_deref().filter(|_| all == CostBound::Unknown);
+    let payer = predictor.job_payer(&request.owner, request.authorization, &spec.of, judge_model, request.budget);
+    let payer = payer.await?.id;
     store_metric(&predictor, &metric, found.name).await?;
     let plan = json!({
         "judge": true, "of": spec.of, "dataset": named.label(), "metric": metric.summary(), "trials": count,
@@ -216,8 +217,8 @@ fn parts(
 ) -> JobParts {
     JobParts::new(
         setup.trials(spec),
-        StoredOutputs { setup: Arc::clone(setup), worst },
-        AgreementScorer { setup: Arc::clone(setup), predictor: predictor.clone(), metrics },
+        StoredOutputs { setup: Arc::clone(setup) },
+        AgreementScorer { setup: Arc::clone(setup), predictor: predictor.clone(), metrics, worst },
         AgreementCloser { setup: Arc::clone(setup), predictor: predictor.clone() },
     )
 }
@@ -251,7 +252,6 @@ async fn worst_cost(predictor: &Predictor, setup: &JudgeSetup) -> Result<CostBou
 /// Reads the outputs of receipts in place of running a candidate.
 struct StoredOutputs {
     setup: Arc<JudgeSetup>,
-    worst: CostBound,
 }
 
 impl TrialRunner for StoredOutputs {
@@ -264,8 +264,8 @@ impl TrialRunner for StoredOutputs {
         Box::pin(std::future::ready(found))
     }
 
-    fn worst<'a>(&'a self, _: &'a Trial) -> BoxFuture<'a, Result<Option<Money>, Refusal>> {
-        Box::pin(std::future::ready(Ok(self.worst.money())))
+    fn worst<'a>(&'a self, _: &'a Trial) -> BoxFuture<'a, Result<CostBound, Refusal>> {
+        Box::pin(std::future::ready(Ok(CostBound::Free)))
     }
 }
 
@@ -274,6 +274,8 @@ struct AgreementScorer {
     setup: Arc<JudgeSetup>,
     predictor: Predictor,
     metrics: MetricScorer,
+    /// The most that the judgements of one output can cost.
+    worst: CostBound,
 }
 
 impl AgreementScorer {
@@ -301,6 +303,10 @@ impl AgreementScorer {
 }
 
 impl TrialScorer for AgreementScorer {
+    fn worst<'a>(&'a self, _: &'a Trial) -> BoxFuture<'a, Result<CostBound, Refusal>> {
+        Box::pin(std::future::ready(Ok(self.worst)))
+    }
+
     fn score<'a>(
         &'a self,
         trial: &'a Trial,

@@ -60,15 +60,27 @@ pub(crate) async fn plan_costs(
         let mean = predictor.likely_predict_cost(&judge.signature, judge.model.as_deref().unwrap_or_default()).await?;
         likely = add_likely(likely, mean, each);
     }
-    let (payer, mode) = predictor.job_payer(&request.owner, request.authorization, worst, request.budget).await?;
+    let unpriced = (worst == CostBound::Unknown).then(|| unpriced_model(setup));
+    let payer = predictor.job_payer(
+        &request.owner,
+        request.authorization,
+        &setup.spec.of,
+        unpriced.as_deref(),
+        request.budget,
+    );
     Ok(CostPlan {
         worst,
         likely: likely.flatten(),
         budget: request.budget,
         max_calls: request.max_calls,
-        authorization: Some(payer.to_string()),
-        authorization_mode: Some(mode),
+        authorization: payer.await?.id.to_string(),
     })
+}
+
+/// Returns the model that is named where a price is unknown: that of the trials, or else of the judge.
+fn unpriced_model(setup: &EvalSetup) -> String {
+    let models = &setup.spec.models;
+    models.task.clone().or_else(|| models.judge.clone()).unwrap_or_else(|| setup.spec.of.to_string())
 }
 
 /// Adds the likely cost of so many calls. The outer value is none as soon as one of them is unknown.
@@ -78,6 +90,15 @@ fn add_likely(sum: Option<Option<Money>>, mean: Option<Money>, count: u64) -> Op
         None => Some(Some(more)),
         Some(sum) => Some(Some(sum.plus(more).ok()?)),
     }
+}
+
+/// Returns the most that the judgements of one output can cost. A pair has two outputs and is asked about twice.
+pub(crate) async fn worst_judgements(predictor: &Predictor, setup: &EvalSetup) -> Result<CostBound, Refusal> {
+    let mut worst = CostBound::Free;
+    for judge in setup.metric.judges() {
+        worst = worst.plus(worst_judgement(predictor, setup, judge).await?);
+    }
+    Ok(worst)
 }
 
 /// Returns the most that one judgement can cost: of the longest outputs, and the longest expected value.

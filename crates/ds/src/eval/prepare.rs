@@ -104,7 +104,7 @@ impl PreparedEval {
         let setup = Arc::new(EvalSetup::load(&predictor, &*spells, spec, &chosen).await?);
         check_size(&setup, &named)?;
         let plan = make_plan(&predictor, &setup, &named, &candidates, chosen, &request).await?;
-        let authorization = plan.cost.authorization.as_deref().and_then(|id| id.parse().ok());
+        let authorization = plan.cost.authorization.parse().ok();
         Ok(Self {
             setup,
             plan,
@@ -202,7 +202,7 @@ async fn resolve_candidates(
         Subject::Spell(name) => {
             if let Some(model) = &request.model {
                 let rule = "a spell names its crystal itself, so no other model can be given";
-                return Err(codes::config_invalid("--model", model.as_str(), rule).into());
+                return Err(codes::config_invalid("--crystal", model.as_str(), rule).into());
             }
             let subject = find_spell(spells, &request.subject, &request.gates).await?;
             let baseline = spell_baseline(spells, &request.baseline, &request.gates, &subject).await?;
@@ -237,8 +237,8 @@ async fn task_model(
     let model = predictor.crystals.crystal(named)?.name().to_owned();
     let other = own.iter().flatten().find(|other| request.model.is_some() && **other != model);
     if let Some(other) = other {
-        let rule = format!("an artifact names its own model, {other}; leave --model out, or evaluate another artifact");
-        return Err(codes::config_invalid("--model", model, rule).into());
+        let rule = format!("an artifact names its own model, {other}; leave --crystal out, or evaluate another artifact");
+        return Err(codes::config_invalid("--crystal", model, rule).into());
     }
     Ok(model)
 }

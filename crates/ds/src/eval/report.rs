@@ -8,14 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use cantrip::canon::json::canonical;
 use cantrip::canon::{Currency, Timestamp};
 use cantrip_contract::{
-    CastsPart, CostPart, DeltaPart, EvalReport, EvalStatus, EvalVerdict, Example, ExampleId, IntervalMethod, JobSpec,
-    JudgePart, LabelPart, LatencyPart, LookPart, ModelsPart, ReceiptId, ScorePart, Side, SideCounts, TrialResult,
-    Unscored, results_hash,
+    CastsPart, CostPart, EvalReport, EvalStatus, EvalVerdict, Example, ExampleId, JobSpec, JudgePart, LabelPart,
+    LatencyPart, LookPart, ModelsPart, ReceiptId, ScorePart, Side, SideCounts, TrialResult, Unscored, results_hash,
 };
 use serde_json::Value;
 
 use crate::limits::{EVAL_UNSCORED_PERCENT_MAX, POSITION_FLIPS_PPM_MAX};
-use crate::stats::{self, Comparison, Finding, Observation, ScoreInterval};
+use crate::stats::{self, Comparison, Observation};
 
 /// The range of a difference of which nothing is known.
 const UNKNOWN_DIFFERENCE: i64 = 1_000_000;
@@ -28,7 +27,7 @@ pub struct ReportTrial {
     /// From 1.
     pub epoch: u64,
     /// In millionths.
-    pub score: Option<u32>,
+    pub score: Option<u64>,
     pub unscored: Option<Unscored>,
     pub own_failure: bool,
     pub receipt_id: Option<ReceiptId>,
@@ -168,7 +167,7 @@ pub fn make_report(inputs: &ReportInputs<'_>) -> Option<MadeReport> {
         own_failures: SideCounts { subject: failures(Side::Subject), baseline: failures(Side::Baseline) },
         score: side_score(&format!("{label}|score"), inputs, &subject),
         baseline: side_score(&format!("{label}|baseline"), inputs, &baseline),
-        delta: comparison.map(|comparison| delta_part(&comparison)),
+        delta: comparison.map(|comparison| comparison.delta),
         look,
         verdict,
         detectable: has_baseline.then(|| stats::detectable(units)).flatten().map(micro),
@@ -206,8 +205,8 @@ fn observation(example: &Example, value_micro: i64) -> Observation<'_> {
 fn scores<'a>(inputs: &ReportInputs<'a>, side: Side) -> Scores<'a> {
     let mut epochs: BTreeMap<&ExampleId, Vec<i64>> = BTreeMap::new();
     for trial in inputs.trials.iter().filter(|trial| trial.side == side) {
-        if let Some(score) = trial.score {
-            epochs.entry(&trial.example_id).or_default().push(i64::from(score));
+        if let Some(score) = trial.score.and_then(|score| i64::try_from(score).ok()) {
+            epochs.entry(&trial.example_id).or_default().push(score);
         }
     }
     epochs.into_iter().filter_map(|(id, scores)| Some((id, stats::mean_of_epochs(&scores)?))).collect()
@@ -220,45 +219,16 @@ fn side_score(label: &str, inputs: &ReportInputs<'_>, scores: &Scores<'_>) -> Op
         .iter()
         .filter_map(|example| Some(observation(example, *scores.get(&example.id)?)))
         .collect();
-    let ScoreInterval { mean, low, high, method } = stats::score_interval(label, &scored, inputs.spec.epochs)?;
-    let method = match method {
-        stats::IntervalMethod::Wilson => IntervalMethod::Wilson,
-        stats::IntervalMethod::Bootstrap => IntervalMethod::Bootstrap,
-    };
-    Some(ScorePart { mean: micro(mean), low: micro(low), high: micro(high), method })
-}
-
-fn delta_part(comparison: &Comparison) -> DeltaPart {
-    let delta = comparison.delta;
-    DeltaPart {
-        mean: delta.mean,
-        low: delta.low,
-        high: delta.high,
-        wins: delta.wins,
-        losses: delta.losses,
-        ties: delta.ties,
-        sign_p_ppm: delta.sign_p_ppm,
-        flip_p_ppm: delta.flip_p_ppm,
-    }
+    stats::score_interval(label, &scored, inputs.spec.epochs)
 }
 
 /// Returns the look and its verdict. A look at which nothing could be compared counts too, and decides nothing.
 fn look_parts(k: Option<u64>, comparison: Option<Comparison>) -> (Option<LookPart>, Option<EvalVerdict>) {
     let Some(k) = k else { return (None, None) };
-    let verdict = match comparison.and_then(|comparison| comparison.finding) {
-        Some(Finding::Better) => EvalVerdict::Better,
-        Some(Finding::Worse) => EvalVerdict::Worse,
-        Some(Finding::Undecided) | None => EvalVerdict::Undecided,
-    };
-    let look = match comparison.and_then(|comparison| comparison.look) {
-        Some(look) => LookPart { k: look.k, level_ppm: look.level_ppm, low: look.low, high: look.high },
-        None => LookPart {
-            k,
-            level_ppm: stats::level_ppm(k),
-            low: -UNKNOWN_DIFFERENCE,
-            high: UNKNOWN_DIFFERENCE,
-        },
-    };
+    let verdict = comparison.and_then(|comparison| comparison.verdict).unwrap_or(EvalVerdict::Undecided);
+    let unknown =
+        LookPart { k, level_ppm: stats::level_ppm(k), low: -UNKNOWN_DIFFERENCE, high: UNKNOWN_DIFFERENCE };
+    let look = comparison.and_then(|comparison| comparison.look).unwrap_or(unknown);
     (Some(look), Some(verdict))
 }
 

@@ -84,7 +84,7 @@ async fn report_trial(
         example_id: row.example_id.clone(),
         side,
         epoch: row.epoch,
-        score: row.score_micro.map(|score| u32::try_from(score).unwrap_or(u32::MAX)),
+        score: row.score_micro,
         unscored: row.unscored,
         own_failure: row.own_failure,
         receipt_id: row.receipt_id.clone(),

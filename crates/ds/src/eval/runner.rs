@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cantrip::Waiting;
-use cantrip::canon::{Money, RunId};
+use cantrip::canon::RunId;
 use cantrip::loom::{AnyLoom, Contracts, Loom, Outcome, PageRequest, ReceiptFilter};
 use cantrip::reply::{Refusal, codes};
 use cantrip_contract::{CandidateId, Kind, Params, Receipt, ReceiptId};
@@ -67,7 +67,7 @@ impl TrialRunner for EvalTrials {
         }
     }
 
-    fn worst<'a>(&'a self, trial: &'a Trial) -> BoxFuture<'a, Result<Option<Money>, Refusal>> {
+    fn worst<'a>(&'a self, trial: &'a Trial) -> BoxFuture<'a, Result<CostBound, Refusal>> {
         match self.runner(trial) {
             Ok(runner) => runner.worst(trial),
             Err(refusal) => Box::pin(std::future::ready(Err(refusal))),
@@ -89,8 +89,8 @@ impl TrialRunner for SpellRunner {
         Box::pin(self.run_cast(call))
     }
 
-    fn worst<'a>(&'a self, _: &'a Trial) -> BoxFuture<'a, Result<Option<Money>, Refusal>> {
-        Box::pin(std::future::ready(Ok(self.worst.money())))
+    fn worst<'a>(&'a self, _: &'a Trial) -> BoxFuture<'a, Result<CostBound, Refusal>> {
+        Box::pin(std::future::ready(Ok(self.worst)))
     }
 }
 
@@ -127,16 +127,11 @@ impl SpellRunner {
         };
         let output = reply.outcome.as_ref().and_then(|outcome| outcome.ending.result().cloned());
         let refused = refused_by(&self.loom, run, call.context.run).await?;
+        let ending = ending_of_receipt(&receipt, output, message, refused);
         Ok(TrialRun {
-            ending: ending_of_receipt(&receipt, output, message, refused),
-            receipt_id: Some(receipt_id),
-            run: Some(run),
-            entity: reply.entity,
             turns: reply.outcome.as_ref().map_or(0, |outcome| outcome.turns),
-            cost: reply.outcome.as_ref().and_then(|outcome| outcome.cost),
-            latency_ms: receipt.timing.latency_ms,
             gates: self.gates(reply.outcome.as_ref()).await?,
-            replayed,
+            ..TrialRun::of_receipt(&receipt, receipt_id, ending, replayed)
         })
     }
 

@@ -13,10 +13,9 @@ use cantrip_contract::{ExampleId, MetricKind, Unscored};
 use futures_util::future::BoxFuture;
 use tokio::sync::OnceCell;
 
+use super::costs::worst_judgements;
 use super::setup::EvalSetup;
-use crate::job::{
-    JobContext, JobStop, Trial, TrialEnding, TrialRun, TrialScore, TrialScorer, ending_of_predict,
-};
+use crate::job::{CostBound, JobContext, JobStop, Trial, TrialEnding, TrialRun, TrialScore, TrialScorer};
 use crate::limits::JUDGE_TRIES_MAX;
 use crate::metric::{
     Case, CaseOutcome, Judge, JudgeAnswer, JudgeQuestion, MetricScorer, PairOutcome, PreferredPair, Scoring,
@@ -34,11 +33,13 @@ pub(crate) struct EvalScorer {
     metrics: MetricScorer,
     /// The comparisons of pairs. Both sides of a pair are scored by one.
     pairs: Mutex<HashMap<PairKey, Arc<OnceCell<PairOutcome>>>>,
+    /// The most that scoring one trial can cost, once it was computed.
+    worst: OnceCell<CostBound>,
 }
 
 impl EvalScorer {
     pub fn new(setup: Arc<EvalSetup>, predictor: Predictor, metrics: MetricScorer) -> Self {
-        Self { setup, predictor, metrics, pairs: Mutex::default() }
+        Self { setup, predictor, metrics, pairs: Mutex::default(), worst: OnceCell::new() }
     }
 
     fn is_subject(&self, trial: &Trial) -> bool {
@@ -141,6 +142,12 @@ impl TrialScorer for EvalScorer {
         self.other_side(trial).filter(|_| self.setup.metric.is_preference())
     }
 
+    fn worst<'a>(&'a self, _: &'a Trial) -> BoxFuture<'a, Result<CostBound, Refusal>> {
+        Box::pin(async move {
+            self.worst.get_or_try_init(|| worst_judgements(&self.predictor, &self.setup)).await.copied()
+        })
+    }
+
     fn score<'a>(
         &'a self,
         trial: &'a Trial,
@@ -169,6 +176,9 @@ fn trial_score(scoring: &Scoring) -> TrialScore {
 /// Returns the score of a trial without an output: 0 if the candidate failed itself.
 fn own_failure(ran: &TrialRun) -> Result<TrialScore, JobStop> {
     match &ran.ending {
+        TrialEnding::OwnFailure { code, message } if message.starts_with(code.as_str()) => {
+            Ok(TrialScore::own_failure(message.as_str()))
+        }
         TrialEnding::OwnFailure { code, message } => Ok(TrialScore::own_failure(format!("{code}: {message}"))),
         TrialEnding::Answered(_)
         | TrialEnding::Infrastructure { .. }
@@ -202,10 +212,10 @@ impl<'a> TrialJudge<'a> {
                 idempotency_key: Some(format!("{}|judge|{}|{try_number}", self.key, question.number)),
                 ..self.context.predict_options()
             };
-            let reply = self.predictor.predict(question.signature, &question.input, how).await;
-            receipts.extend(reply.predicted.receipt.clone());
-            let ending = ending_of_predict(self.predictor, &reply, self.context.run).await.map_err(JobStop::Failed)?;
-            match JobStop::from_ending(ending) {
+            let reply = self.predictor.predict_settled(question.signature, &question.input, how).await;
+            let ran = self.predictor.trial_run(reply, self.context.run).await.map_err(JobStop::Failed)?;
+            receipts.extend(ran.receipt_id);
+            match JobStop::from_ending(ran.ending) {
                 Ok(stop) => return Err(stop),
                 Err(TrialEnding::Answered(output)) => return Ok(JudgeAnswer { output: Ok(output), receipts }),
                 // A judge whose answers match no schema would not answer better under another key.

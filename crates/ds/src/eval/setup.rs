@@ -180,7 +180,7 @@ impl Predictor {
 pub(crate) struct ExampleInputs(pub Arc<EvalSetup>);
 
 impl TrialInput for ExampleInputs {
-    fn input<'a>(&'a self, example_id: &'a str) -> BoxFuture<'a, Result<Value, Refusal>> {
+    fn input<'a>(&'a self, example_id: &'a ExampleId) -> BoxFuture<'a, Result<Value, Refusal>> {
         Box::pin(std::future::ready(self.0.example(example_id).map(|example| example.input.clone())))
     }
 }
