@@ -24,7 +24,7 @@ fn the_hashes_of_metrics_are_the_published_ones() {
         assert_eq!(metric.hash().to_string(), golden["metric_hash"].as_str().unwrap());
         assert_eq!(*metric.content(), golden["metric"]);
     }
-    // What is left out has the same value as what is written.
+    // An option that is left out has its default.
     let exact = json!({"type": "exact.v1", "pointer": "/label"});
     let near = json!({"type": "numeric.v1", "pointer": "/confidence", "abs": 0.1, "rel": 0.0});
     let short = read(json!({"parts": [{"weight": 3.0, "metric": exact}, {"metric": near}], "type": "composite.v1"}));
@@ -81,7 +81,8 @@ impl Files for Folder {
 
 #[test]
 fn a_toml_file_and_its_json_are_one_metric_and_the_contents_of_files_are_hashed() {
-    let toml = "type = \"composite.v1\"\n[[parts]]\nweight = 2\n[parts.metric]\ntype = \"exact.v1\"\npointer = \"/a\"\n";
+    let toml =
+        "type = \"composite.v1\"\n[[parts]]\nweight = 2\n[parts.metric]\ntype = \"exact.v1\"\npointer = \"/a\"\n";
     let json = r#"{"type": "composite.v1", "parts": [{"weight": 2, "metric": {"type": "exact.v1", "pointer": "/a"}}]}"#;
     let (one, other) = (Metric::read(toml, true, &NoFiles).unwrap(), Metric::read(json, false, &NoFiles).unwrap());
     assert_eq!(one, other);
@@ -99,9 +100,8 @@ fn a_toml_file_and_its_json_are_one_metric_and_the_contents_of_files_are_hashed(
 
 #[test]
 fn what_is_no_metric_is_refused_by_its_place() {
-    let nested = (0..METRIC_DEPTH_MAX).fold(json!({"type": "exact.v1"}), |inner, _| {
-        json!({"type": "composite.v1", "parts": [{"metric": inner}]})
-    });
+    let nested = (0..METRIC_DEPTH_MAX)
+        .fold(json!({"type": "exact.v1"}), |inner, _| json!({"type": "composite.v1", "parts": [{"metric": inner}]}));
     let many: Vec<Value> = (0..=METRIC_PARTS_MAX).map(|_| json!({"metric": {"type": "exact.v1"}})).collect();
     for (written, path, rule) in [
         (json!([]), "", "a table is expected"),
@@ -139,7 +139,11 @@ fn what_is_no_metric_is_refused_by_its_place() {
         (json!({"type": "composite.v1", "parts": [{"weight": 1}]}), "/parts/0/metric", "it is missing"),
         (json!({"type": "composite.v1", "parts": many}), "/parts", "1 to 16 are expected"),
         (json!({"type": "composite.v1", "parts": [{"metric": {"type": "f1.v1"}, "weight": 0}]}), "/parts/0/weight", ""),
-        (json!({"type": "composite.v1", "parts": [{"metric": {"type": "f1.v1"}, "weight": 1001}]}), "/parts/0/weight", ""),
+        (
+            json!({"type": "composite.v1", "parts": [{"metric": {"type": "f1.v1"}, "weight": 1001}]}),
+            "/parts/0/weight",
+            "",
+        ),
         (
             json!({"type": "composite.v1", "parts": [{"metric": {"type": "f1.v1"}, "weight": 0.000_000_1}]}),
             "/parts/0/weight",
@@ -183,7 +187,10 @@ fn the_schema_takes_every_metric_and_names_every_type() {
         let fault = Metric::from_value(&written, &NoFiles).unwrap_err();
         assert_eq!(fault.path, "/no_such_option", "{name}");
         for option in shape["properties"].as_object().unwrap().keys() {
-            assert!(["v", "kind", "type"].contains(&option.as_str()) || fault.rule.contains(option), "{name}: {option}");
+            assert!(
+                ["v", "kind", "type"].contains(&option.as_str()) || fault.rule.contains(option),
+                "{name}: {option}"
+            );
         }
     }
 }

@@ -48,7 +48,8 @@ async fn a_program_sees_the_whole_trial_and_gives_a_score_with_feedback() {
     let sources = [
         "const half = (x) => x / 2;\n\
          function score({input, output, expected, outcome}) {\n\
-           const seen = [input.question, output.answer, expected.answer, outcome.type, outcome.code, outcome.turns, outcome.cost, outcome.gates];\n\
+           const {type, code, turns, cost, gates} = outcome;\n\
+           const seen = [input.question, output.answer, expected.answer, type, code, turns, cost, gates];\n\
            console.log('a line of its own');\n\
            return {score: half(0.5), feedback: JSON.stringify(seen)};\n\
          }",
@@ -56,7 +57,8 @@ async fn a_program_sees_the_whole_trial_and_gives_a_score_with_feedback() {
          def score(case):\n    \
              outcome = case['outcome']\n    \
              print('a line of its own')\n    \
-             seen = [case['input']['question'], case['output']['answer'], case['expected']['answer'], outcome['type'], outcome['code'], outcome['turns'], outcome['cost'], outcome['gates']]\n    \
+             seen = [case['input']['question'], case['output']['answer'], case['expected']['answer']]\n    \
+             seen += [outcome[key] for key in ['type', 'code', 'turns', 'cost', 'gates']]\n    \
              return {'score': 0.25, 'feedback': json.dumps(seen)}\n",
     ];
     let seen = json!(["6 x 7?", 41, 42, "Success", "WA-EXEC-S-001", 2, 1_500, ["read"]]);
@@ -158,7 +160,19 @@ async fn a_program_that_fails_leaves_the_output_unscored() {
 
 #[tokio::test]
 async fn a_program_reaches_no_gate_no_file_and_no_network() {
-    let javascript = ["done", "submit_answer", "read", "fetch", "call_agent", "require", "process", "std", "os", "XMLHttpRequest", "Worker"];
+    let javascript = [
+        "done",
+        "submit_answer",
+        "read",
+        "fetch",
+        "call_agent",
+        "require",
+        "process",
+        "std",
+        "os",
+        "XMLHttpRequest",
+        "Worker",
+    ];
     let names = javascript.map(|name| format!("typeof {name}")).join(", ");
     let source = format!("function score() {{ return {{score: 0, feedback: [{names}].join()}} }}");
     let scorer = machine();

@@ -78,7 +78,11 @@ async fn exact_compares_the_values_at_a_pointer() {
             (label("praise"), Some(label("praise")), RIGHT),
             (label("praise"), Some(label("question")), Score(0, "at /label: expected question, got praise")),
             (label("Praise"), Some(label("praise")), Score(0, "at /label: expected praise, got Praise")),
-            (json!({"label": [1]}), Some(json!({"label": {"a": 1.0}})), Score(0, "at /label: expected {\"a\":1}, got [1]")),
+            (
+                json!({"label": [1]}),
+                Some(json!({"label": {"a": 1.0}})),
+                Score(0, "at /label: expected {\"a\":1}, got [1]"),
+            ),
             (json!({}), Some(label("praise")), Score(0, "at /label: nothing there")),
             (label("praise"), Some(json!({})), NO_EXPECTED),
             (label("praise"), None, NO_EXPECTED),
@@ -346,7 +350,8 @@ fn value(random: &mut Random, depth: u64) -> Value {
         4 => json!(["", "a", "The cat", "the CAT!", "\u{1F408} sat", "?"][random.index(6)]),
         5 => (0..random.below(4)).map(|_| value(random, depth - 1)).collect(),
         _ => {
-            let fields = (0..random.below(4)).map(|n| (["a", "b", "~/"][n as usize % 3].to_owned(), value(random, depth - 1)));
+            let fields =
+                (0..random.below(4)).map(|n| (["a", "b", "~/"][n as usize % 3].to_owned(), value(random, depth - 1)));
             Value::Object(Map::from_iter(fields))
         }
     }
@@ -415,7 +420,8 @@ impl<F: Fn(&Value) -> Result<Value, String> + Send + Sync> Judge for Scripted<F>
     fn ask<'a>(&'a self, question: JudgeQuestion<'a>) -> BoxFuture<'a, Result<JudgeAnswer, JobStop>> {
         let mut asked = self.asked.lock().unwrap();
         asked.push((question.number, question.input.clone()));
-        let answer = JudgeAnswer { output: (self.answer)(&question.input), receipts: vec![receipt(asked.len() as u64)] };
+        let answer =
+            JudgeAnswer { output: (self.answer)(&question.input), receipts: vec![receipt(asked.len() as u64)] };
         Box::pin(std::future::ready(Ok(answer)))
     }
 }
@@ -471,19 +477,21 @@ async fn a_judge_that_gives_no_score_leaves_the_output_unscored() {
     assert_eq!(found.scoring.unscored_reason(), Some(Unscored::JudgeFailed), "the judge is not pinned");
     assert!(unasked.asked.lock().unwrap().is_empty());
     let (outcome, input, output) = (CaseOutcome::default(), json!({}), json!("x"));
-    let case = Case { example_id: "ex_1", input: &input, expected: None, output: &output, outcome: &outcome, reward: None };
+    let case =
+        Case { example_id: "ex_1", input: &input, expected: None, output: &output, outcome: &outcome, reward: None };
     let stopped = MetricScorer::default().score(&kind, &case, &Stopping).await;
     assert!(matches!(stopped, Err(JobStop::Stopped)), "a job that must stop is not an unscored output");
 }
 
 #[tokio::test]
 async fn several_judges_of_one_output_are_asked_in_order_by_number() {
+    let mut short = pinned("judge.v1");
+    short["rubric"] = json!("Be short.");
     let both = metric(json!({"type": "composite.v1", "parts": [
-        {"metric": pinned("judge.v1")},
-        {"metric": {"type": "exact.v1"}},
-        {"metric": {"type": "judge.v1", "artifact": "art_00000000000000000000000000000002", "model": "m", "rubric": "Be short."}},
+        {"metric": pinned("judge.v1")}, {"metric": {"type": "exact.v1"}}, {"metric": short},
     ]}));
-    let asking = judge(|input| Ok(json!({"score": if input["rubric"] == "Be kind." { 1 } else { 0 }, "feedback": "Shorter."})));
+    let asking =
+        judge(|input| Ok(json!({"score": if input["rubric"] == "Be kind." { 1 } else { 0 }, "feedback": "Shorter."})));
     let found = judged(&both, &json!("x"), Some(&json!("x")), None, &asking).await;
     assert_eq!((found.scoring.micro(), found.scoring.feedback()), (Some(666_667), "Shorter."));
     assert_eq!(found.judge_receipts, [receipt(1), receipt(2)]);
@@ -513,8 +521,11 @@ async fn a_pair_is_asked_twice_with_the_places_exchanged() {
     let places: Vec<Value> = fair.asked.lock().unwrap().iter().map(|(_, input)| input["first"].clone()).collect();
     assert_eq!(places, [good.clone(), bad.clone()]);
     let lost = preferred(&fair, Some(&bad), Some(&good)).await;
-    assert_eq!((lost.choice, lost.subject.micro(), lost.baseline.micro()), (Some(Choice::Baseline), Some(0), Some(1_000_000)));
-    // One that looks at the place alone gives a tie and has changed its mind.
+    assert_eq!(
+        (lost.choice, lost.subject.micro(), lost.baseline.micro()),
+        (Some(Choice::Baseline), Some(0), Some(1_000_000))
+    );
+    // A judge that looks at the place alone gives a tie and has changed its mind.
     for place in ["first", "second"] {
         let placed = judge(|_| Ok(json!({"choice": place, "reason": "This one."})));
         let tied = preferred(&placed, Some(&good), Some(&bad)).await;
@@ -536,11 +547,9 @@ async fn a_pair_is_asked_twice_with_the_places_exchanged() {
 async fn a_side_that_failed_itself_loses_and_no_judge_is_asked() {
     let unasked = judge(|_| Err("it must not be asked".to_owned()));
     let good = json!("good");
-    for (subject, baseline, choice) in [
-        (Some(&good), None, Choice::Subject),
-        (None, Some(&good), Choice::Baseline),
-        (None, None, Choice::Tie),
-    ] {
+    for (subject, baseline, choice) in
+        [(Some(&good), None, Choice::Subject), (None, Some(&good), Choice::Baseline), (None, None, Choice::Tie)]
+    {
         assert_eq!(preferred(&unasked, subject, baseline).await.choice, Some(choice));
     }
     assert!(unasked.asked.lock().unwrap().is_empty());
@@ -614,7 +623,8 @@ async fn a_preference_is_two_predicts_of_the_built_in_signature_with_receipts() 
         // Both outputs are fenced alike, and neither can end its fence.
         let requests = script.requests();
         let prompts: Vec<String> = requests.iter().map(user_text).collect();
-        let (shown, hidden) = (r#"<first>{"text":"On <first>Monday<\/first>."}</first>"#, r#"<second>{"text":"No."}</second>"#);
+        let (shown, hidden) =
+            (r#"<first>{"text":"On <first>Monday<\/first>."}</first>"#, r#"<second>{"text":"No."}</second>"#);
         assert!(prompts[0].contains(shown) && prompts[0].contains(hidden), "{}", prompts[0]);
         assert!(prompts[1].contains(r#"<first>{"text":"No."}</first>"#), "{}", prompts[1]);
         assert!(prompts.iter().all(|prompt| prompt.contains("<task>Reply to a ticket.</task>")), "{prompts:?}");
@@ -626,7 +636,8 @@ async fn a_preference_is_two_predicts_of_the_built_in_signature_with_receipts() 
 async fn a_pinned_judge_stays_what_it_was_when_a_pointer_moves() {
     let loom = AnyLoom::new(MemoryLoom::new());
     let predictor = predictor(&loom, says(&scripted([])), TraceArchive::inline());
-    let loose = metric(json!({"type": "composite.v1", "parts": [{"metric": {"type": "judge.v1", "rubric": "Be kind."}}]}));
+    let loose =
+        metric(json!({"type": "composite.v1", "parts": [{"metric": {"type": "judge.v1", "rubric": "Be kind."}}]}));
     let before = pin_judges(&loose, &predictor, None, "Reply.").await.unwrap();
     let judge = before.judges()[0].clone();
     let signature = predictor.catalog().signature(&judge.signature).await.unwrap();

@@ -1,11 +1,11 @@
-//! Simulated evaluations: how often do equal artifacts come out as better, how often is a true difference found, and how
-//! often do the intervals hold the truth?
+//! Simulated evaluations: how often do equal artifacts come out as better, how often is a true difference found, and
+//! how often do the intervals hold the truth?
 //!
 //! The random numbers of a bootstrap depend on its label alone. So the resamples of one label and size are drawn once
-//! here, as counts: with the wins of an evaluation first, then its losses, then its ties, the sum of a resample is the
-//! number of draws among the first places less the number among the next. The bounds are those of the product, byte for
-//! byte, which a test compares; a thousand evaluations take no longer than a few. The long form uses eight labels in
-//! turn, leaves out no evaluation, and has larger samples.
+//! here, as counts: with the wins of an evaluation first, then its losses, then its ties, the sum of a resample is
+//! the number of draws among the first places less the number among the next. The bounds are those of the product,
+//! byte for byte, which a test compares; a thousand evaluations take no longer than a few. The long form uses eight
+//! labels in turn, leaves out no evaluation, and has larger samples.
 
 use std::collections::HashMap;
 
@@ -33,7 +33,7 @@ struct Resamples {
     known: HashMap<(usize, usize), Resampling>,
 }
 
-/// What the resamples say of one number of wins and losses.
+/// The sums of all resamples for one number of wins and losses.
 #[derive(Clone)]
 struct Resampling {
     /// The number of resamples with each sum, from `-n` to `n`.
@@ -120,7 +120,8 @@ struct Simulation(Vec<Resamples>);
 impl Simulation {
     fn new(n: usize) -> Self {
         let labels = if is_long() { 8 } else { 1 };
-        let label = |number: u64| if number == 0 { format!("simulation|{n}") } else { format!("simulation|{n}|{number}") };
+        let label =
+            |number: u64| if number == 0 { format!("simulation|{n}") } else { format!("simulation|{n}|{number}") };
         Self((0..labels).map(|number| Resamples::new(n, label(number))).collect())
     }
 
@@ -244,7 +245,13 @@ fn weights_do_not_make_equal_artifacts_better() {
         let unit = |_: usize| {
             let weight = 1 + i128::from(random.below(5));
             let drawn = random.below(ONE);
-            let value = if drawn < 150_000 { 1 } else if drawn < 300_000 { -1 } else { 0 };
+            let value = if drawn < 150_000 {
+                1
+            } else if drawn < 300_000 {
+                -1
+            } else {
+                0
+            };
             Unit { weight, weighted: weight * value * i128::from(ONE) }
         };
         let units: Vec<Unit> = (0..55).map(unit).collect();

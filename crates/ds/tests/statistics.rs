@@ -5,8 +5,8 @@ use cantrip_contract::{DeltaPart, EvalVerdict, IntervalMethod, LookPart, ScorePa
 use cantrip_ds::limits::{LOOKS_MAX, RESAMPLES};
 use cantrip_ds::stats::{
     Bounds, JudgeCounts, Observation, Random, Resampled, Unit, bound_index, compare, detectable, flip_exceedances,
-    flip_p_ppm, is_spent, level_ppm, mean, mean_of_epochs, rounded_quotient, score_interval, shuffle, sign_p_ppm, units,
-    verdict, wilson,
+    flip_p_ppm, is_spent, level_ppm, mean, mean_of_epochs, rounded_quotient, score_interval, shuffle, sign_p_ppm,
+    units, verdict, wilson,
 };
 use serde_json::{Value, json};
 
@@ -184,8 +184,7 @@ fn the_numbers_of_the_published_report_come_from_its_scores() {
     let sides: [(&str, &str, fn(&(String, i64, i64)) -> i64); 2] =
         [("score", "score", |example| example.1), ("baseline", "baseline", |example| example.2)];
     for (name, label, side) in sides {
-        let scores: Vec<Observation<'_>> =
-            examples.iter().map(|example| observed(&example.0, side(example))).collect();
+        let scores: Vec<Observation<'_>> = examples.iter().map(|example| observed(&example.0, side(example))).collect();
         let found = score_interval(&format!("{eval_id}|{label}"), &scores, 1).unwrap();
         assert_eq!(found, serde_json::from_value::<ScorePart>(golden[name].clone()).unwrap(), "{name}");
     }
@@ -231,7 +230,8 @@ fn a_score_has_wilsons_interval_only_where_its_conditions_hold() {
 
 #[test]
 fn the_examples_of_a_group_are_one_unit_and_the_order_of_rows_does_not_matter() {
-    let row = |example_id, group, weight_micro, value_micro| Observation { example_id, group, weight_micro, value_micro };
+    let row =
+        |example_id, group, weight_micro, value_micro| Observation { example_id, group, weight_micro, value_micro };
     let mut rows = vec![
         row("b", Some("g"), 1_000_000, 1_000_000),
         row("a", None, 2_000_000, 500_000),

@@ -1,9 +1,9 @@
 //! What is a good output? A metric says so, as a value with a hash.
 //!
-//! A metric is read once, strictly: every option has a value afterwards, the contents of files stand in place of their
-//! paths, and its hash is taken over the result. So an evaluation that names the hash says exactly how it scored. A
-//! metric as a function of the program that embeds this crate was turned down: a report could not name it, and no second
-//! machine could score the same.
+//! A metric is read once, strictly: every option has a value afterwards, the contents of files stand in place of
+//! their paths, and its hash is taken over the result. So an evaluation that names the hash says exactly how it
+//! scored. A metric as a function of the program that embeds this crate was turned down: a report could not name it,
+//! and no second machine could score the same.
 //!
 //! This module has the value alone. The crate above it scores.
 
@@ -232,18 +232,15 @@ impl MetricKind {
             }
             Self::Program { language, source } => json!({"language": language, "source": source}),
             Self::Command { argv, timeout_seconds } => json!({"argv": argv, "timeout": timeout_seconds}),
-            Self::Judge(judge) => json!({
-                "signature": judge.signature, "artifact": judge.artifact, "model": judge.model,
-                "rubric": judge.rubric, "task": judge.task,
-            }),
-            Self::Prefer(judge) => json!({
+            Self::Judge(judge) | Self::Prefer(judge) => json!({
                 "signature": judge.signature, "artifact": judge.artifact, "model": judge.model,
                 "rubric": judge.rubric, "task": judge.task,
             }),
             Self::Reward { low, high } => json!({"range": [low.written(), high.written()]}),
             Self::Composite { parts, rule } => {
                 let part = |part: &MetricPart| {
-                    json!({"metric": part.metric.content, "weight": micro_number(part.weight.micro() as i64)})
+                    let weight = micro_number(part.weight.micro() as i64);
+                    json!({"metric": part.metric.content, "weight": weight})
                 };
                 json!({"parts": parts.iter().map(part).collect::<Vec<_>>(), "rule": rule.as_str()})
             }

@@ -1,8 +1,8 @@
 //! `command.v1`: a program of this machine, in a cage.
 //!
 //! The cage is bubblewrap's: the system and the folder of the metric can be read, nothing can be written but a folder
-//! that vanishes with it, there is no network, and the environment is empty. Without bubblewrap the command does not run
-//! bare: the output has no score.
+//! that vanishes with it, there is no network, and the environment is empty. Without bubblewrap the command does not
+//! run bare: the output has no score.
 
 use std::path::PathBuf;
 use std::time::Duration;

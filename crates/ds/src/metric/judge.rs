@@ -1,8 +1,9 @@
 //! Judges: models that score an output, or choose between two.
 //!
-//! A judgement is a predict like any other, with a receipt and a price. This module says what is asked and what an answer
-//! means; the caller makes the predict, because only it knows the job that pays. The judge is pinned when a job is made:
-//! a pointer that moved in the middle of a job would make the first half of its scores mean something else.
+//! A judgement is a predict like any other, with a receipt and a price. This module says what is asked and what an
+//! answer means; the caller makes the predict, because only it knows the job that pays. The judge is pinned when a
+//! job is made: a pointer that moved in the middle of a job would make the first half of its scores mean something
+//! else.
 
 use cantrip::crystal::Crystal;
 use cantrip::loom::Contracts;
@@ -40,8 +41,8 @@ pub struct JudgeAnswer {
 
 /// Asks a judge. The caller of a metric implements it.
 pub trait Judge: Send + Sync {
-    /// Asks a question, and asks again if the infrastructure fails. An error stops the job: its cap is reached, or it is
-    /// cancelled or has to wait.
+    /// Asks a question, and asks again if the infrastructure fails. An error stops the job: its cap is reached, or it
+    /// is cancelled or has to wait.
     fn ask<'a>(&'a self, question: JudgeQuestion<'a>) -> BoxFuture<'a, Result<JudgeAnswer, JobStop>>;
 }
 
@@ -171,8 +172,8 @@ impl PairOutcome {
     }
 }
 
-/// Asks a judge twice which of two outputs is better. The same side both times wins; anything else is a tie. A side that
-/// failed itself loses against one that answered, and no judge is asked.
+/// Asks a judge twice which of two outputs is better. The same side both times wins; anything else is a tie. A side
+/// that failed itself loses against one that answered, and no judge is asked.
 pub(super) async fn prefer(
     metric: &Metric,
     pair: &PreferredPair<'_>,
@@ -228,9 +229,9 @@ pub fn is_inconsistent(flipped: u64, pairs: u64) -> bool {
     u128::from(flipped) * 1_000_000 > u128::from(pairs) * u128::from(POSITION_FLIPS_PPM_MAX)
 }
 
-/// Pins the judges of a metric: each gets an artifact, the name of a model and a task. What the metric names stays; else
-/// the artifact is the one that the judge's signature serves now, or its base; the model is that of the artifact, or
-/// `judge_model`, or the default; the task is `task`.
+/// Pins the judges of a metric: each gets an artifact, the name of a model and a task. What the metric names stays;
+/// else the artifact is the one that the judge's signature serves now, or its base; the model is that of the
+/// artifact, or `judge_model`, or the default; the task is `task`.
 pub async fn pin_judges(
     metric: &Metric,
     predictor: &Predictor,

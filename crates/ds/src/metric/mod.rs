@@ -1,9 +1,9 @@
 //! How good is this output, and what should change?
 //!
-//! A metric gives a whole number of millionths and a feedback text. An output that cannot be scored has no score, and is
-//! never counted as zero: a missing expected value, a metric program that throws, a judge that gives no answer. Plain
-//! metrics are pure functions; programs run in the sandboxes of code without a gate; commands run in a cage; judges are
-//! predicts that the caller makes, with receipts and under its budget.
+//! A metric gives a whole number of millionths and a feedback text. An output that cannot be scored has no score, and
+//! is never counted as zero: a missing expected value, a metric program that throws, a judge that gives no answer.
+//! Plain metrics are pure functions; programs run in the sandboxes of code without a gate; commands run in a cage;
+//! judges are predicts that the caller makes, with receipts and under its budget.
 
 mod command;
 mod judge;
@@ -13,9 +13,7 @@ mod score;
 mod text;
 
 use cantrip::reply::Refusal;
-use cantrip_contract::{
-    CompositeRule, Decimal, Metric, MetricField, MetricKind, MetricPart, Unscored,
-};
+use cantrip_contract::{CompositeRule, Decimal, Metric, MetricField, MetricKind, MetricPart, Unscored};
 use futures_util::future::BoxFuture;
 use serde::Serialize;
 use serde_json::Value;
@@ -131,9 +129,7 @@ impl MetricScorer {
                 | MetricKind::F1 { .. }
                 | MetricKind::Regex { .. } => plain::score(metric.kind(), part.output, part.expected, part.under),
                 MetricKind::JsonField { fields } => self.score_fields(fields, part, judge, log).await?,
-                MetricKind::Composite { parts, rule } => {
-                    self.score_composite(parts, *rule, part, judge, log).await?
-                }
+                MetricKind::Composite { parts, rule } => self.score_composite(parts, *rule, part, judge, log).await?,
                 MetricKind::Program { language, source } => match part.output {
                     None => nothing_there(part.under),
                     Some(output) => {
@@ -237,7 +233,10 @@ fn reward(reward: Option<f64>, low: &Decimal, high: &Decimal) -> Scoring {
     let scaled = |number: &Decimal| number.scaled(REWARD_PLACES);
     let number = Decimal::of_double(reward);
     let (Some(given), Some(least), Some(most)) = (number.as_ref().and_then(scaled), scaled(low), scaled(high)) else {
-        return Scoring::unscored(Unscored::MetricFailed, format!("the reward {reward} is out of the range of numbers"));
+        return Scoring::unscored(
+            Unscored::MetricFailed,
+            format!("the reward {reward} is out of the range of numbers"),
+        );
     };
     let (span, above) = (most - least, given.clamp(least, most) - least);
     let micro = match above.checked_mul(i128::from(SCORE_MAX)) {

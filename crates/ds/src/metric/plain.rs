@@ -150,8 +150,7 @@ fn beyond(more: &BTreeMap<String, usize>, less: &BTreeMap<String, usize>) -> Vec
 fn f1(output: &Value, expected: &Value, of: F1Parts) -> Scoring {
     let (given, wanted) = (counted(output, of), counted(expected, of));
     let (given_count, wanted_count) = (given.values().sum::<usize>(), wanted.values().sum::<usize>());
-    let common: usize =
-        given.iter().map(|(part, count)| (*count).min(wanted.get(part).copied().unwrap_or(0))).sum();
+    let common: usize = given.iter().map(|(part, count)| (*count).min(wanted.get(part).copied().unwrap_or(0))).sum();
     let micro = match given_count + wanted_count {
         0 => SCORE_MAX,
         all => share(2 * common, all),

@@ -1,17 +1,17 @@
 //! `program.v1`: a function `score` in JavaScript or Python, in a sandbox without gates.
 //!
-//! The sandbox is that of an entity's code, with nothing in it: no gate, so no file and no network; random numbers from a
-//! seed that metric and example determine; a clock that stands at 0. So a program gives the same score on every machine.
-//! A program that throws, loops, takes too much memory or returns another shape has no score; a zero would punish the
-//! candidate for a fault of the metric.
+//! The sandbox is that of an entity's code, with nothing in it: no gate, so no file and no network; random numbers
+//! from a seed that metric and example determine; a clock that stands at 0. So a program gives the same score on
+//! every machine. A program that throws, loops, takes too much memory or returns another shape has no score; a zero
+//! would punish the candidate for a fault of the metric.
 
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use cantrip::canon::{Timestamp, json};
+use cantrip::circle::ProgramEnd;
 use cantrip::circle::code::{CodeMedium, ProgramLimits, SandboxSpec};
 use cantrip::circle::medium::{FinishedProgram, Program, ProgramEvent, SandboxError};
-use cantrip::circle::ProgramEnd;
 use cantrip::reply::{Refusal, codes};
 use cantrip_contract::limits::FEEDBACK_CHARS_MAX;
 use cantrip_contract::{Decimal, MetricFault, Unscored};

@@ -50,8 +50,8 @@ impl JudgeCounts {
         let agreeing = u64::try_from(agree).ok()?;
         let Bounds { low, high } = wilson(agreeing, total)?;
         // With p_o = agree / n and p_e = expected / n^2, kappa = (n agree - expected) / (n^2 - expected).
-        let expected = (both_good + judge_alone) * (both_good + human_alone)
-            + (human_alone + both_bad) * (judge_alone + both_bad);
+        let expected =
+            (both_good + judge_alone) * (both_good + human_alone) + (human_alone + both_bad) * (judge_alone + both_bad);
         let beyond_chance = n * n - expected;
         let kappa =
             if beyond_chance == 0 { 0 } else { rounded_quotient(1_000_000 * (n * agree - expected), beyond_chance) };

@@ -85,8 +85,8 @@ fn quotient(weighted: i128, weight: i128) -> i64 {
     i64::try_from(rounded_quotient(weighted, weight)).unwrap_or(i64::MAX)
 }
 
-/// Returns the one weight of all units and their sums, if they weigh the same and no sum of a resample can overflow. The
-/// sums are then those of the general case, in half the time.
+/// Returns the one weight of all units and their sums, if they weigh the same and no sum of a resample can overflow.
+/// The sums are then those of the general case, in half the time.
 fn same_weight(units: &[Unit]) -> Option<(i128, Vec<i64>)> {
     let weight = units.first()?.weight;
     let bound = i128::from(i64::MAX) / units.len() as i128;
@@ -98,9 +98,9 @@ fn same_weight(units: &[Unit]) -> Option<(i128, Vec<i64>)> {
     Some((weight, sums))
 }
 
-/// Returns the interval of the score of one side. `label` is the id of the evaluation and `|score` or `|baseline`. Where
-/// every score is 0 or 1, there is one epoch, all weights are equal and there are no groups, it is Wilson's interval; the
-/// bootstrap would say that 30 of 30 leave no doubt. Returns none if there is no score.
+/// Returns the interval of the score of one side. `label` is the id of the evaluation and `|score` or `|baseline`.
+/// Where every score is 0 or 1, there is one epoch, all weights are equal and there are no groups, it is Wilson's
+/// interval; the bootstrap would say that 30 of 30 leave no doubt. Returns none if there is no score.
 pub fn score_interval(label: &str, scores: &[Observation<'_>], epochs: u64) -> Option<ScorePart> {
     let first = scores.first()?;
     let units = units(scores);

@@ -49,8 +49,8 @@ pub fn is_spent(k: u64) -> bool {
     k > LOOKS_MAX
 }
 
-/// Returns the verdict of look `k` with these bounds. The p-values are those of the flip test; they count from the second
-/// look on.
+/// Returns the verdict of look `k` with these bounds. The p-values are those of the flip test; they count from the
+/// second look on.
 pub fn verdict(k: u64, bounds: Bounds, flip_better_ppm: u64, flip_worse_ppm: u64) -> EvalVerdict {
     let passes = |p: u64| !is_spent(k) && (k == 1 || p <= level_ppm(k));
     if bounds.low > 0 && passes(flip_better_ppm) {
@@ -104,7 +104,6 @@ pub fn compare(eval_id: &str, differences: &[Observation<'_>], k: Option<u64>) -
 
 /// Returns the p-value of the flip test for "worse".
 fn flip_worse_p_ppm(eval_id: &str, units: &[Unit]) -> u64 {
-    let negated: Vec<Unit> =
-        units.iter().map(|unit| Unit { weight: unit.weight, weighted: -unit.weighted }).collect();
+    let negated: Vec<Unit> = units.iter().map(|unit| Unit { weight: unit.weight, weighted: -unit.weighted }).collect();
     flip_p_ppm(&format!("{eval_id}|flip|worse"), &negated)
 }

@@ -45,8 +45,8 @@ pub fn flip_exceedances(label: &str, units: &[Unit]) -> u64 {
     exceedances
 }
 
-/// Returns the one-sided p-value of the flip test in parts per million, rounded up: how often chance alone makes a sum at
-/// least as large, if the two sides could be exchanged.
+/// Returns the one-sided p-value of the flip test in parts per million, rounded up: how often chance alone makes a
+/// sum at least as large, if the two sides could be exchanged.
 pub fn flip_p_ppm(label: &str, units: &[Unit]) -> u64 {
     let exceedances = u128::from(flip_exceedances(label, units));
     let p = ((1 + exceedances) * PPM).div_ceil(RESAMPLES as u128 + 1);

@@ -43,8 +43,8 @@ enum UnitKey<'a> {
     Example(&'a str),
 }
 
-/// Returns the units of these examples, in the order of the least example id of each. The order of the observations does
-/// not matter.
+/// Returns the units of these examples, in the order of the least example id of each. The order of the observations
+/// does not matter.
 pub fn units(observations: &[Observation<'_>]) -> Vec<Unit> {
     let mut sums: BTreeMap<UnitKey<'_>, (&str, Unit)> = BTreeMap::new();
     for observation in observations {

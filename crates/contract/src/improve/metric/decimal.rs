@@ -125,7 +125,8 @@ impl Decimal {
         Self { negative: self.negative != other.negative, digits, exponent }.trimmed()
     }
 
-    /// Returns the number times ten to the power of `places`, rounded half up to a whole number; none if it does not fit.
+    /// Returns the number times ten to the power of `places`, rounded half up to a whole number; none if it does not
+    /// fit.
     pub fn scaled(&self, places: i32) -> Option<i128> {
         let exponent = self.exponent.checked_add(places)?;
         let mut magnitude = 0_i128;

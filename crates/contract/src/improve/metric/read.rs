@@ -86,8 +86,13 @@ impl Metric {
         let content = kind.content();
         let size = json::canonical(&content).map_err(|wrong| fault("", wrong.to_string()))?.len();
         if size > METRIC_BYTES_MAX {
-            return Err(fault("", format!("it has {size} bytes with its files, and a metric has at most \
-                                          {METRIC_BYTES_MAX}")));
+            return Err(fault(
+                "",
+                format!(
+                    "it has {size} bytes with its files, and a metric has at most \
+                                          {METRIC_BYTES_MAX}"
+                ),
+            ));
         }
         let hash: Hash = stable_hash(&content).map_err(|wrong| fault("", wrong.to_string()))?;
         Ok(Self { kind, content, hash })
@@ -95,9 +100,8 @@ impl Metric {
 }
 
 fn from_json(text: &str) -> Result<Value, MetricFault> {
-    json::read(text).map_err(|wrong| {
-        fault("", format!("line {}, column {}: {}", wrong.at.line, wrong.at.column, wrong.rule))
-    })
+    json::read(text)
+        .map_err(|wrong| fault("", format!("line {}, column {}: {}", wrong.at.line, wrong.at.column, wrong.rule)))
 }
 
 fn from_toml(text: &str) -> Result<Value, MetricFault> {
@@ -149,9 +153,10 @@ struct Options<'a> {
 impl Options<'_> {
     /// Refuses every option that the type does not have.
     fn only(&self, name: &str, known: &[&str]) -> Result<(), MetricFault> {
-        let strange = self.written.keys().find(|key| {
-            !["v", "kind", "type"].contains(&key.as_str()) && !known.contains(&key.as_str())
-        });
+        let strange = self
+            .written
+            .keys()
+            .find(|key| !["v", "kind", "type"].contains(&key.as_str()) && !known.contains(&key.as_str()));
         match strange {
             None => Ok(()),
             Some(key) if known.is_empty() => Err(fault(step(self.path, key), format!("{name} has no options"))),
@@ -317,12 +322,7 @@ fn contains(options: &Options<'_>, name: &str) -> Result<MetricKind, MetricFault
     Ok(MetricKind::Contains { pointer: options.pointer()?, needles, mode, normalise: options.normalise()? })
 }
 
-fn json_field(
-    options: &Options<'_>,
-    name: &str,
-    files: &dyn Files,
-    depth: usize,
-) -> Result<MetricKind, MetricFault> {
+fn json_field(options: &Options<'_>, name: &str, files: &dyn Files, depth: usize) -> Result<MetricKind, MetricFault> {
     options.only(name, &["fields"])?;
     let mut fields = Vec::new();
     for (index, item) in options.items("fields", METRIC_PARTS_MAX)?.iter().enumerate() {
@@ -338,12 +338,7 @@ fn json_field(
     Ok(MetricKind::JsonField { fields })
 }
 
-fn composite(
-    options: &Options<'_>,
-    name: &str,
-    files: &dyn Files,
-    depth: usize,
-) -> Result<MetricKind, MetricFault> {
+fn composite(options: &Options<'_>, name: &str, files: &dyn Files, depth: usize) -> Result<MetricKind, MetricFault> {
     options.only(name, &["parts", "rule"])?;
     let mut parts = Vec::new();
     for (index, item) in options.items("parts", METRIC_PARTS_MAX)?.iter().enumerate() {
@@ -421,9 +416,9 @@ fn command(options: &Options<'_>, name: &str) -> Result<MetricKind, MetricFault>
 fn judge(options: &Options<'_>, name: &str, signature: &str) -> Result<JudgeSpec, MetricFault> {
     options.only(name, &["signature", "artifact", "model", "rubric", "task"])?;
     let signature = options.text("signature")?.unwrap_or_else(|| signature.to_owned());
-    let signature = signature.parse().map_err(|wrong: crate::SignatureIdFault| {
-        fault(options.at("signature"), wrong.to_string())
-    })?;
+    let signature = signature
+        .parse()
+        .map_err(|wrong: crate::SignatureIdFault| fault(options.at("signature"), wrong.to_string()))?;
     Ok(JudgeSpec {
         signature,
         artifact: options.parsed("artifact")?,
