@@ -112,7 +112,7 @@ fn a_newcomer_adds_a_table_lists_it_shows_it_and_lets_it_grow() {
         assert!(stdout(&shown).contains("from June") && stdout(&shown).contains("there are more"), "{shown:?}");
         let unknown = folder.envelope(&[&["dataset", "show", "nothing"], &at[..]].concat(), codes::CONTRACT_UNKNOWN.any());
         assert!(id(&unknown["data"]["hint"]).contains("dataset ls"), "{unknown}");
-        // What was written is a file of examples again.
+        // The written file is a file of examples again.
         let out = [&["dataset", "show", "tickets", "--out", "all.jsonl"], &at[..]].concat();
         assert!(folder.run(&out).status.success());
         let copy = [&["dataset", "add", "copy", "all.jsonl", "--signature", "Triage", "--splits", "given"], &at[..]].concat();

@@ -15,8 +15,8 @@ use cantrip_ds::contract::{
 };
 use cantrip_ds::dataset::{
     AddedVersion, DatasetStore, ExampleSchemas, GatherFilter, GivenVerdict, ImportFormat, ImportOptions, NamedDataset,
-    NewVersion, OpenReceipt, ReadExamples, ReviewOrder, SplitRequest, Verdicts, gather_examples, open_receipts, read_examples,
-    read_values, redacted_example,
+    NewVersion, OpenReceipt, ReadExamples, ReviewOrder, SplitRequest, Verdicts, gather_examples, open_receipts,
+    read_examples, read_values, redacted_example,
 };
 use serde_json::{Value, json};
 
@@ -396,17 +396,13 @@ impl Service {
             // Nothing is checked against the schema of its answers.
             (Subject::Spell(spell), ExampleInput::Nothing) => ExampleSchemas::of_spell(&spell, None),
             (Subject::Spell(spell), _) => {
-                let rule = format!("it holds casts of a spell: give --spell {spell}, so that its answers can be checked");
+                let rule = format!("it has casts of a spell: give --spell {spell}, so that answers can be checked");
                 Err(name_refusal(name.as_str(), &rule))
             }
         }
     }
 
-    async fn former_seed(
-        &self,
-        store: &DatasetStore,
-        name: &DatasetName,
-    ) -> Result<SplitSeed, Refusal> {
+    async fn former_seed(&self, store: &DatasetStore, name: &DatasetName) -> Result<SplitSeed, Refusal> {
         match store.newest(name).await? {
             Some(version) => Ok(store.row(version.dataset_hash).await?.split_seed),
             None => Ok(SplitSeed::default()),

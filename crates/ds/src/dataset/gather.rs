@@ -1,8 +1,8 @@
 //! Examples out of what was recorded: receipts with their bodies and verdicts, or the casts of a spell.
 //!
-//! Only what was served counts: a job never feeds on the trials of another job. The expected output is the correction of
-//! the latest verdict; without one, the output itself if that verdict is good, or if there is none and the latest reward
-//! is high enough. Nobody has to have said anything: an example without an expected output still has its input.
+//! Only what was served counts: a job never feeds on the trials of another job. The expected output is the correction
+//! of the latest verdict; without one, the output itself if that verdict is good, or if there is no verdict and the
+//! latest reward is high enough. Otherwise it is unknown: the example still has its input.
 
 use std::collections::HashSet;
 
@@ -238,11 +238,11 @@ fn rounded_micro(reward: f64) -> Option<i64> {
     (micro.abs() <= EXACT).then_some(micro as i64)
 }
 
-/// Returns a stored value by its hash; none if it is no longer there.
+/// Returns a stored value by its hash; none if it is no longer there, or not what was written.
 pub(super) async fn stored_value(loom: &AnyLoom, hash: Hash) -> Result<Option<Value>, Refusal> {
     let body = match loom.body(hash).await {
         Ok(body) => body,
-        Err(Error::NotFound { .. }) => return Ok(None),
+        Err(Error::NotFound { .. } | Error::BodyAltered(_)) => return Ok(None),
         Err(error) => return Err(store_refusal(&error)),
     };
     match json::read_bytes(body.bytes()) {

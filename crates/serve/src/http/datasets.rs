@@ -31,7 +31,7 @@ impl ResourceId for DatasetKey {
     const KIND: &'static str = "dataset";
 }
 
-const DATASET: &str = "a dataset: `tickets` (the newest version), `tickets@3`, or `sha256:` and the first digits of its hash";
+const DATASET: &str = "a dataset: `tickets` (the newest version), `tickets@3`, or `sha256:` and digits of its hash";
 
 pub(super) fn routes(routes: &mut Routes) {
     let about = doc("list_datasets", "List the newest version of every dataset.", &[200]);
@@ -186,7 +186,7 @@ async fn add(caller: Caller, JsonBody(adding): JsonBody<Adding>) -> Answer {
 async fn add_version(caller: &Caller, adding: Adding) -> Result<GuardedReply, Refusal> {
     let unfit = |path: &str, rule: String| Refusal::from(codes::schema("the body", path, rule));
     let subject = match (adding.signature, adding.spell) {
-        (Some(_), Some(_)) => return Err(unfit("/spell", "a dataset has one subject, a signature or a spell".to_owned())),
+        (Some(_), Some(_)) => return Err(unfit("/spell", "give a signature or a spell, not both".to_owned())),
         (Some(asked), None) => Some(DatasetSubject::Signature(caller.service.catalog().find(&asked).await?)),
         (None, Some(name)) => {
             let cantrip = caller.http.host().local_service().spells().cantrip(&name).await?;
