@@ -11,6 +11,7 @@ use cantrip_reply::codes;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::serve::Server;
 use crate::support::keyed::{Keyed, Says};
 use crate::support::model::Model;
 use crate::support::terminal::Terminal;
@@ -496,4 +497,51 @@ fn a_metric_is_checked_and_tried_without_a_model() {
     let tried = ["metric", "try", "throws", "--dataset", "tickets", "--store", STORE];
     desk.folder.envelope(&tried, codes::CODE_THREW.any());
     assert_eq!(desk.model.asked(), 0);
+}
+
+const ANN: &str = "authorization: Bearer token-of-ann-0123456789\r\n";
+const EVE: &str = "authorization: Bearer token-of-eve-0123456789\r\n";
+
+#[test]
+fn over_http_an_operator_plans_and_starts_an_evaluation_and_every_owner_reads_its_report() {
+    let desk = Desk::new(capable());
+    desk.folder.write("tokens", "ann = token-of-ann-0123456789\noperator eve = token-of-eve-0123456789\n");
+    let server = Server::start(&desk.folder, &["--tokens", "tokens", "--store", STORE]);
+    let mut body = json!({"subject": desk.better, "dataset": "tickets", "metric": {"v": 1, "kind": "metric",
+        "type": "exact.v1", "pointer": "/team"}, "crystal": desk.model.crystal(), "dry_run": true});
+    let (status, refused) = server.ask_with("POST", "/v1/evals", ANN, Some(&body));
+    assert_eq!(status, 403, "{refused}");
+    let (status, planned) = server.ask_with("POST", "/v1/evals", EVE, Some(&body));
+    assert_eq!((status, &planned["data"]["value"]["plan"]["trials"]), (200, &json!(80)), "{planned}");
+    assert_eq!(desk.model.asked(), 0, "a plan asks no model");
+
+    body["dry_run"] = json!(false);
+    let (status, started) = server.ask_with("POST", "/v1/evals", EVE, Some(&body));
+    assert_eq!(status, 202, "{started}");
+    let (run, eval) = (id(&started["data"]["run_id"]).to_owned(), id(&started["data"]["eval_id"]).to_owned());
+    let began = std::time::Instant::now();
+    let path = format!("/v1/evals/{eval}");
+    let report = loop {
+        let (status, shown) = server.ask_with("GET", &path, ANN, None);
+        if status == 200 {
+            break shown["data"]["value"].clone();
+        }
+        assert_eq!(status, 404, "{shown}");
+        assert!(began.elapsed() < std::time::Duration::from_secs(120), "{run} does not end");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    };
+    assert_eq!(report["report"]["verdict"], "better", "{report}");
+    assert_eq!(report["failures"], json!([]), "examples are an operator's");
+    let (status, listed) = server.ask_with("GET", "/v1/evals", ANN, None);
+    assert_eq!((status, &listed["data"]["value"]["items"][0]["eval_id"]), (200, &json!(eval)), "{listed}");
+    let (status, refused) = server.ask_with("GET", &format!("{path}/rows"), ANN, None);
+    assert_eq!(status, 403, "{refused}");
+    let (status, rows) = server.ask_with("GET", &format!("{path}/rows?most=15"), EVE, None);
+    assert_eq!((status, rows["data"]["value"]["items"].as_array().map(Vec::len)), (200, Some(15)), "{rows}");
+    assert!(rows["data"]["value"]["next"].is_u64(), "{rows}");
+    let (status, unknown) = server.ask_with("GET", "/v1/evals/eval_000000000000", ANN, None);
+    assert_eq!(status, 404, "{unknown}");
+    let wrong = json!({"subject": desk.better, "dataset": "tickets", "metric": {"type": "exact.v9"}});
+    let (status, invalid) = server.ask_with("POST", "/v1/evals", EVE, Some(&wrong));
+    assert_eq!((status, &invalid["code"]), (422, &json!(codes::METRIC_INVALID.as_str())), "{invalid}");
 }
