@@ -39,6 +39,28 @@ struct ShownProgress {
     is_shown: bool,
 }
 
+impl ShownProgress {
+    /// Takes a new state, and returns true if a line is due at this time.
+    fn take(&mut self, state: JobState, now: Instant, is_terminal: bool) -> bool {
+        // Trials settle in any order, so two reports may arrive in the wrong one.
+        if state.done < self.state.done {
+            return false;
+        }
+        self.state = state;
+        self.is_shown = false;
+        let pause = Duration::from_millis(if is_terminal { JOB_REDRAW_MS } else { JOB_LINE_MS });
+        let is_due = match self.at {
+            Some(last) => now.duration_since(last) >= pause,
+            // Off a terminal the first line comes after the first pause: a short job needs none.
+            None => is_terminal,
+        };
+        if is_due || self.at.is_none() {
+            self.at = Some(now);
+        }
+        is_due
+    }
+}
+
 impl JobProgressLine {
     pub fn new(name: impl Into<String>) -> Self {
         Self { name: name.into(), is_terminal: io::stderr().is_terminal(), shown: Mutex::default() }
@@ -48,22 +70,8 @@ impl JobProgressLine {
     /// file or a pipe gets a line every ten seconds.
     pub fn show(&self, state: JobState) {
         let mut shown = self.shown.lock().unwrap_or_else(PoisonError::into_inner);
-        // Trials settle in any order, so two reports may arrive in the wrong one.
-        if state.done < shown.state.done {
-            return;
-        }
-        shown.state = state;
-        shown.is_shown = false;
-        let pause = Duration::from_millis(if self.is_terminal { JOB_REDRAW_MS } else { JOB_LINE_MS });
-        let now = Instant::now();
-        match shown.at {
-            Some(last) if now.duration_since(last) < pause => {}
-            // Off a terminal the first line comes after the first pause: a short job needs none.
-            None if !self.is_terminal => shown.at = Some(now),
-            Some(_) | None => {
-                shown.at = Some(now);
-                self.draw(&mut shown);
-            }
+        if shown.take(state, Instant::now(), self.is_terminal) {
+            self.draw(&mut shown);
         }
     }
 
@@ -144,13 +152,30 @@ mod tests {
         assert!(progress_line("eval", &JobState::default()).contains("[................] 0/0"));
     }
 
+    fn at(done: u64) -> JobState {
+        JobState { done, whole: 900, ..JobState::default() }
+    }
+
     #[test]
     fn a_state_that_arrives_late_does_not_move_the_line_back() {
-        let line = JobProgressLine::new("eval");
-        let at = |done| JobState { done, whole: 10, ..JobState::default() };
-        line.show(at(5));
-        line.show(at(3));
-        let shown = line.shown.lock().unwrap_or_else(PoisonError::into_inner);
+        let (mut shown, now) = (ShownProgress::default(), Instant::now());
+        assert!(shown.take(at(5), now, true));
+        assert!(!shown.take(at(3), now + Duration::from_secs(60), true));
         assert_eq!(shown.state.done, 5);
+    }
+
+    #[test]
+    fn a_line_is_drawn_ten_times_a_second_on_a_terminal_and_each_ten_seconds_elsewhere() {
+        for (is_terminal, pause_ms, lines) in [(true, 100, 601), (false, 10_000, 6)] {
+            let (mut shown, began) = (ShownProgress::default(), Instant::now());
+            // A trial settles every 10 ms for a minute.
+            let due = |step: u64| {
+                let now = began + Duration::from_millis(step * 10);
+                shown.take(at(step / 8), now, is_terminal).then_some(step * 10)
+            };
+            let drawn: Vec<u64> = (0..=6_000).filter_map(due).collect();
+            assert_eq!(drawn.len(), lines, "{is_terminal}: {drawn:?}");
+            assert!(drawn.windows(2).all(|pair| pair[1] - pair[0] >= pause_ms), "{is_terminal}: {drawn:?}");
+        }
     }
 }
