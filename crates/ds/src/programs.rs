@@ -53,6 +53,19 @@ fn output_schema(signature: &Signature, input: &Value) -> Value {
     schema
 }
 
+/// Returns the properties of the output whose values an input lists, each with the name of that input.
+pub(crate) fn listed_by_input(signature: &Signature) -> Vec<(String, String)> {
+    let [classify, label, labels] = CLASSIFY;
+    let is_classify = signature.id().to_string() == classify;
+    let properties = signature.output().source().get("properties").and_then(Value::as_object);
+    let listed = |(name, property): (&String, &Value)| {
+        let built_in = (is_classify && name == label).then_some(labels);
+        let from = property.get(ONE_OF_INPUT).and_then(Value::as_str).or(built_in)?;
+        Some((name.clone(), from.to_owned()))
+    };
+    properties.into_iter().flatten().filter_map(listed).collect()
+}
+
 /// Returns the common parts of both programs.
 fn base_builder(made: ProgramSpec<'_>, call: Call) -> cantrip::CantripBuilder {
     let PredictSettings { params, timeout_seconds, max_cost, whole, .. } = made.asked;

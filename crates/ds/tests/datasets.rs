@@ -205,6 +205,20 @@ async fn every_fault_is_named_by_its_line_and_the_first_hundred_are_listed() {
     assert_eq!((read.drafts.len(), read.skipped), (150, BTreeMap::from([(SkipReason::InputSchema, 150)])));
 }
 
+#[tokio::test]
+async fn an_expected_value_must_be_one_of_those_that_the_input_lists() {
+    let classify = cantrip_contract::built_in().iter().find(|signature| signature.id().name() == "Classify").unwrap();
+    let schemas = ExampleSchemas::of_signature(classify);
+    let line = |label: &str| {
+        let input = json!({"text": "It never came.", "labels": ["praise", "complaint"]});
+        json!({"input": input, "expected": {"label": label, "confidence": 1}}).to_string()
+    };
+    let how = options(ImportFormat::JsonLines);
+    assert_eq!(read_examples(line("complaint").as_bytes(), &schemas, &how).unwrap().drafts.len(), 1);
+    let (code, data) = refused(line("question").as_bytes(), &schemas, &how).await;
+    assert_eq!((code, &data["faults"][0]["path"]), (codes::EXAMPLE_INVALID.any(), &json!("/expected/label")), "{data}");
+}
+
 const LINES: &str = "{\"id\":\"a\",\"input\":{\"text\":\"hey\",\"times\":2},\"expected\":{\"team\":\"billing\"},\"weight\":1.5}\n\
     {\"input\":{\"text\":\"ho\"},\"labels\":[\"x\"],\"group\":\"g\",\"split\":\"test\",\"reward\":0.5}\n";
 
@@ -226,7 +240,7 @@ proptest! {
                 prop_assert!(skip_invalid || read.skipped.is_empty());
                 for draft in &read.drafts {
                     prop_assert!(schemas.input_violations(&draft.input).is_empty());
-                    let expected = draft.expected.iter().flat_map(|expected| schemas.output_violations(expected));
+                    let expected = draft.expected.iter().flat_map(|expected| schemas.output_violations(&draft.input, expected));
                     prop_assert_eq!(expected.count(), 0);
                 }
             }

@@ -224,7 +224,7 @@ pub(super) fn value_faults(
     };
     add("input", schemas.input_violations(input), SkipReason::InputSchema);
     if let Some(expected) = expected {
-        add("expected", schemas.output_violations(expected), SkipReason::ExpectedSchema);
+        add("expected", schemas.output_violations(input, expected), SkipReason::ExpectedSchema);
     }
     let length = |value: &Value| json::canonical(value).map_or(usize::MAX, |text| text.len());
     let bytes = length(input).saturating_add(expected.map_or(0, length));

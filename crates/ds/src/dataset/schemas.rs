@@ -1,10 +1,12 @@
 //! Does a value fit the subject of a dataset: the input and the output of a signature, or of a spell?
 
 use cantrip::reply::{Refusal, codes};
+use cantrip_contract::limits::FOUND_CHARS_MAX;
 use cantrip_contract::{Schema, Signature, Subject, Violation};
 use serde_json::{Value, json};
 
 use super::cells::CellKind;
+use crate::programs::listed_by_input;
 
 /// The schemas by which the examples of a subject are checked.
 #[derive(Debug)]
@@ -13,6 +15,8 @@ pub struct ExampleSchemas {
     input: Schema,
     /// None for a spell that answers with any value.
     output: Option<Schema>,
+    /// The properties of the output whose values an input lists, each with the name of that input.
+    listed: Vec<(String, String)>,
 }
 
 impl ExampleSchemas {
@@ -22,6 +26,7 @@ impl ExampleSchemas {
             subject: Subject::Signature(signature.id().clone()),
             input: compile(signature.input()),
             output: Some(compile(signature.output())),
+            listed: listed_by_input(signature),
         }
     }
 
@@ -35,7 +40,7 @@ impl ExampleSchemas {
         }));
         let input = input.expect("a schema that is written here");
         let output = answer_schema.map(compile_answer).transpose()?;
-        Ok(Self { subject, input, output })
+        Ok(Self { subject, input, output, listed: Vec::new() })
     }
 
     /// The schemas of a cast whose spell is not known by its name: an answer is checked, an input is any intent.
@@ -52,14 +57,28 @@ impl ExampleSchemas {
         self.input.violations(input)
     }
 
-    /// Returns the violations of an expected output; empty if it is valid.
-    pub fn output_violations(&self, expected: &Value) -> Vec<Violation> {
-        self.output.as_ref().map(|output| output.violations(expected)).unwrap_or_default()
+    /// Returns the violations of the output that is expected of this input; empty if it is valid. A predict is held to
+    /// the same rules, so an output that breaks one could never be given.
+    pub fn output_violations(&self, input: &Value, expected: &Value) -> Vec<Violation> {
+        let mut violations = self.output.as_ref().map(|output| output.violations(expected)).unwrap_or_default();
+        for (property, from) in &self.listed {
+            let Some(Value::Array(allowed)) = input.get(from) else { continue };
+            let Some(value) = expected.get(property) else { continue };
+            if !allowed.is_empty() && !allowed.contains(value) {
+                violations.push(Violation {
+                    pointer: format!("/{}", property.replace('~', "~0").replace('/', "~1")),
+                    keyword: "enum".to_owned(),
+                    expected: format!("one of the values that the input lists in {from}"),
+                    found: value.to_string().chars().take(FOUND_CHARS_MAX).collect(),
+                });
+            }
+        }
+        violations
     }
 
-    /// Refuses an output that does not match the schema, as a verdict may give it.
-    pub fn check_expected(&self, expected: &Value) -> Result<(), Refusal> {
-        let violations = self.output_violations(expected);
+    /// Refuses an output that cannot be expected of this input, as a verdict may give it.
+    pub fn check_expected(&self, input: &Value, expected: &Value) -> Result<(), Refusal> {
+        let violations = self.output_violations(input, expected);
         let Some(first) = violations.first() else { return Ok(()) };
         let rule = format!("{}: {}", first.keyword, first.expected);
         let refused = codes::schema("the expected output", first.pointer.as_str(), rule);

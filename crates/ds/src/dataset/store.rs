@@ -18,6 +18,7 @@ use cantrip_contract::{
     DatasetName, DatasetRef, DatasetRow, DatasetVersionRow, Example, ExampleId, ImproveFault, ImproveRow, Split,
     SplitSeed, SplitShares, Subject,
 };
+use futures_util::future::try_join_all;
 use serde_json::{Value, json};
 
 use super::ReadExamples;
@@ -197,10 +198,8 @@ impl DatasetStore {
         page: PageRequest,
     ) -> Result<ListPage<Example>, Refusal> {
         let listed = self.loom.dataset_examples(hash, split, page).await.map_err(refused)?;
-        let mut items = Vec::with_capacity(listed.items.len());
-        for row in listed.items {
-            items.push(self.example(row).await?);
-        }
+        // Each example is two bodies, which a store with several connections reads at the same time.
+        let items = try_join_all(listed.items.into_iter().map(|row| self.example(row))).await?;
         Ok(ListPage { items, next: listed.next })
     }
 

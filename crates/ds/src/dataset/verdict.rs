@@ -15,6 +15,7 @@ use cantrip_contract::{
 use serde_json::Value;
 
 use super::ExampleSchemas;
+use super::gather::stored_value;
 use crate::Catalog;
 use crate::catalog::altered_refusal;
 use crate::limits::DATASET_NOTE_BYTES_MAX;
@@ -114,16 +115,17 @@ impl Verdicts {
 
     async fn check_expected(&self, row: &ReceiptRow, expected: &Value) -> Result<(), Refusal> {
         let receipt = row.receipt().map_err(|fault| altered_refusal(&fault))?;
-        match &receipt.signature_id {
-            Some(id) => {
-                let catalog = Catalog::new(self.loom.clone(), Arc::clone(&self.clock), Arc::clone(&self.ids));
-                ExampleSchemas::of_signature(&catalog.signature(id).await?).check_expected(expected)
-            }
-            None => {
-                let schema = answer_schema(&self.loom, &receipt).await?;
-                ExampleSchemas::of_answer(schema.as_ref())?.check_expected(expected)
-            }
-        }
+        let Some(signature) = &receipt.signature_id else {
+            let schema = answer_schema(&self.loom, &receipt).await?;
+            return ExampleSchemas::of_answer(schema.as_ref())?.check_expected(&Value::Null, expected);
+        };
+        let catalog = Catalog::new(self.loom.clone(), Arc::clone(&self.clock), Arc::clone(&self.ids));
+        let schemas = ExampleSchemas::of_signature(&catalog.signature(signature).await?);
+        let input = match receipt.params_hash {
+            Some(hash) => stored_value(&self.loom, hash).await?,
+            None => None,
+        };
+        schemas.check_expected(&input.unwrap_or_default(), expected)
     }
 }
 
