@@ -361,11 +361,11 @@ pub enum ContractRow {
 impl ContractRow {
     /// Returns true if the row belongs to no run.
     pub fn is_outside_runs(&self) -> bool {
-        use ContractRow::{Artifact, Improve, Origin, Pointer, Retire, Signature};
-        match self {
-            Improve(row) => row.is_outside_runs(),
-            row => matches!(row, Signature(_) | Retire { .. } | Artifact(_) | Origin(_) | Pointer(_)),
+        use ContractRow::{Artifact, Origin, Pointer, Retire, Signature};
+        if let Self::Improve(row) = self {
+            return row.is_outside_runs();
         }
+        matches!(self, Signature(_) | Retire { .. } | Artifact(_) | Origin(_) | Pointer(_))
     }
 
     /// Returns the bodies that the row names. The step brings them, or they are stored already.

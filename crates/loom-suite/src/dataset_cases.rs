@@ -55,7 +55,7 @@ pub(super) async fn a_dataset_is_kept_once_with_its_examples<J: Store>(store: &J
     let prepared = Step::outside_runs(weaver.step_id()).bodies(bodies.clone());
     assert_eq!(append(store, prepared).await, AppendOutcome::Committed(Seq::START));
     assert_eq!(store.body(bodies[0].hash()).await.expect("it is stored"), bodies[0]);
-    // What does not have the hash that it claims is refused whole.
+    // A dataset that does not have the hash that it claims is refused whole.
     let mut moved = draft.clone();
     moved.examples[0].split = Split::Holdout;
     let mut lacking = draft.clone();

@@ -362,7 +362,7 @@ pub(super) async fn looks_are_numbered_where_their_report_is_written<J: Store>(
     let kept = store.looks(subject, PageRequest::FIRST).await.expect("looks").items;
     assert_eq!(kept.iter().map(|look| look.k).collect::<Vec<_>>(), [1, 2, 3, 1, 1, 4]);
     assert_eq!(kept[0].report_hash, newest_hash(store, &first).await);
-    // Whoever compares nothing, or not on the test split, does not look.
+    // An evaluation without a baseline, or not on the test split, is no look.
     let mut spec = eval_spec(&set, 7);
     spec.baseline = None;
     let job = open_job(&mut weaver, &spec).await;

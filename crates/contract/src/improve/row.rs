@@ -87,7 +87,7 @@ pub struct DatasetVersionRow {
     pub by: String,
 }
 
-/// What a person said about an answer, in one word.
+/// The judgement of a person about an answer, in one word.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum VerdictWord {

@@ -100,7 +100,8 @@ impl ImproveFault {
                     .into()
             }
             Self::JobEnded { job_id, status } => {
-                codes::wrong_state("job", job_id.to_string(), status.as_str(), "changing it", "one that can go on").into()
+                let wanted = "one that can be continued";
+                codes::wrong_state("job", job_id.to_string(), status.as_str(), "changing it", wanted).into()
             }
             Self::Version { name, newest, asked } => {
                 codes::version_conflict("dataset", name.to_string(), *newest, asked.saturating_sub(1)).into()
@@ -325,8 +326,8 @@ impl ImproveCache {
         if self.versions.get(&(row.name.clone(), row.version)).is_some_and(same) {
             return Ok(Vec::new());
         }
-        let of_name = self.versions.range((row.name.clone(), 0)..=(row.name.clone(), u64::MAX));
-        let newest = of_name.last().map(|(_, newest)| newest);
+        let mut of_name = self.versions.range((row.name.clone(), 0)..=(row.name.clone(), u64::MAX));
+        let newest = of_name.next_back().map(|(_, newest)| newest);
         // The same content again adds no version.
         if newest.is_some_and(|newest| newest.dataset_hash == row.dataset_hash) {
             return Ok(Vec::new());
@@ -400,7 +401,8 @@ impl ImproveCache {
             || row.epoch == 0
             || row.try_number == 0
         {
-            return Err(unfit("result", named().1, "it has a score from 0 to 1 or a reason why not, an epoch and a try"));
+            let rule = "it has a score from 0 to 1 or the reason why it has none, an epoch and a try";
+            return Err(unfit("result", named().1, rule));
         }
         once(self.results.get(&row.key()), row, || ImproveUpsert::Result(row.clone()), named)
     }
