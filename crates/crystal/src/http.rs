@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use cantrip_canon::{Secret, Timestamp, remember_secret, replace_known_secrets};
-use cantrip_loom::Maker;
+use cantrip_loom::{Maker, Message};
 use reqwest::header::{CONTENT_TYPE, DATE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::Value;
 use url::Url;
@@ -22,7 +22,7 @@ use url::Url;
 use crate::assembler::Assembler;
 use crate::limits::{CONNECT_MS_MAX, ERROR_BODY_BYTES_MAX, FRAME_BYTES_MAX, SILENCE_MS_MAX};
 use crate::window::{LearnedWindow, ModelServer, WindowAssumed, WindowLookup};
-use crate::{Answer, Cause, Charge, EventSink, Failure, Price, Profile, Profiles, Request};
+use crate::{Answer, Cause, Charge, EventSink, Failure, Messages, OutputFormat, Price, Profile, Profiles, Request};
 
 use event_splitter::EventSplitter;
 use limiter::Limiter;
@@ -335,6 +335,21 @@ pub(crate) fn parse_json(text: &str) -> Result<Value, Cause> {
 pub(crate) fn message(error: &Value) -> String {
     let words = error["message"].as_str().or_else(|| error.as_str());
     words.map_or_else(|| error.to_string(), str::to_owned)
+}
+
+/// Returns the messages with the format in words at the end of the system prompt.
+///
+/// It is not a message of its own behind the others: many chat templates reject a second system message, and a small
+/// model answers to that message and forgets the user's.
+pub(crate) fn with_format(messages: &Messages, format: &OutputFormat) -> Vec<Message> {
+    let mut list: Vec<Message> = messages.iter().cloned().collect();
+    let leading = list.iter().take_while(|message| matches!(message, Message::System { .. })).count();
+    let words = format.in_words();
+    match leading.checked_sub(1).and_then(|last| list.get_mut(last)) {
+        Some(Message::System { content }) => *content = format!("{}\n\n{words}", content.text()).into(),
+        Some(_) | None => list.insert(0, Message::System { content: words.into() }),
+    }
+    list
 }
 
 /// Returns the cause if a server says that the list of messages is too long. llama.cpp says so with the same error on

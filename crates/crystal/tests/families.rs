@@ -622,6 +622,11 @@ async fn a_schema_is_held_by_the_provider_that_can_and_told_in_words_to_the_one_
         let body = body_to(family, model, &request).await;
         assert!(body.to_string().contains("It must fit this JSON Schema"), "{family:?}: {body}");
         assert_eq!((body.get("output_config"), body.get("response_format"), body.get("text")), (None, None, None));
+        // It is part of the only system prompt, before everything that was said.
+        let list = if family == Family::Responses { &body["input"] } else { &body["messages"] };
+        let roles: Vec<&Value> = list.as_array().unwrap().iter().map(|message| &message["role"]).collect();
+        let later = roles.iter().skip(1).filter(|role| **role == "system").count();
+        assert_eq!(later, 0, "{family:?}: {roles:?}");
     }
 }
 

@@ -7,7 +7,7 @@ use cantrip_loom::{Content, GateCall, Maker, Message};
 use serde_json::{Value, json};
 
 use crate::assembler::arguments_text as arguments;
-use crate::http::{Body, Endpoint, RenderedList, render_content};
+use crate::http::{Body, Endpoint, RenderedList, render_content, with_format};
 use crate::message_log::element;
 use crate::schema::plain_object;
 use crate::{Request, ThinkingBy, ToolChoice, ToolDefinition};
@@ -17,13 +17,15 @@ use crate::{Request, ThinkingBy, ToolChoice, ToolDefinition};
 pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
     let Endpoint { name, maker, model, profile, .. } = endpoint;
     let format = request.format.as_ref();
-    let told =
-        format.filter(|_| !profile.structured).map(|format| json!({"role": "system", "content": format.in_words()}));
     let write = |message: &Message| render_message(message, request, maker);
-    let mut messages = request.messages.render_with(name, write)?;
-    if let Some(told) = told {
-        messages.push(element(request.messages.len(), &told.to_string()));
-    }
+    let messages = match format.filter(|_| !profile.structured) {
+        Some(format) => {
+            let told = with_format(&request.messages, format);
+            let written = told.iter().enumerate().map(|(at, message)| Ok(element(at, &write(message)?)));
+            written.collect::<Result<Vec<_>, String>>()?
+        }
+        None => request.messages.render_with(name, write)?,
+    };
     let mut body = json!({
         "model": model,
         "stream": true,

@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 
 use crate::assembler::arguments_text;
 use crate::block_order::{Block, blocks, text_of};
-use crate::http::{Body, Endpoint, render_content};
+use crate::http::{Body, Endpoint, render_content, with_format};
 use crate::schema::plain_object;
 use crate::{Request, ThinkingBy};
 
@@ -13,8 +13,14 @@ use crate::{Request, ThinkingBy};
 /// sent back.
 pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Body, String> {
     let Endpoint { maker, model, profile, .. } = endpoint;
+    let told = request.format.as_ref().filter(|_| !profile.structured);
+    let told = told.map(|format| with_format(&request.messages, format));
+    let messages: Vec<&Message> = match &told {
+        Some(told) => told.iter().collect(),
+        None => request.messages.iter().collect(),
+    };
     let mut input = Vec::new();
-    for message in request.messages.iter() {
+    for message in messages {
         match message {
             Message::System { content } => input.push(json!({"role": "system", "content": content.text()})),
             Message::User { content } => input.push(json!({"role": "user", "content": input_parts(content, request)?})),
@@ -31,9 +37,6 @@ pub(super) fn request_body(request: &Request, endpoint: &Endpoint) -> Result<Bod
                 input.extend(blocks(text.as_deref(), calls, own).iter().filter_map(item));
             }
         }
-    }
-    if let Some(format) = request.format.as_ref().filter(|_| !profile.structured) {
-        input.push(json!({"role": "system", "content": format.in_words()}));
     }
     let mut body = json!({
         "model": model,
