@@ -179,6 +179,27 @@ fn the_same_content_again_is_the_same_dataset() {
 }
 
 #[test]
+fn the_same_file_again_chooses_the_same_of_two_examples_with_one_id() {
+    let labelled = |label: &str| ExampleDraft { labels: Labels::new([label]).unwrap(), ..draft() };
+    let file = vec![labelled("angry"), labelled("calm"), labelled("late"), says("z", "other")];
+    let base = build(file.clone());
+    assert_eq!(base.dataset.examples().len(), 2);
+    let mut reversed = file.clone();
+    reversed.reverse();
+    let mut dataset = base.dataset.clone();
+    for again in [file.clone(), reversed, file] {
+        let built = dataset.grow(again, &BTreeSet::new(), &SplitPolicy::default()).unwrap();
+        assert_eq!(built.dataset.hash(), base.dataset.hash());
+        assert_eq!(skipped(&built.counts, SkipReason::Duplicate), 4);
+        dataset = built.dataset;
+    }
+    // Another label alone is a change of the example.
+    let changed = dataset.grow(vec![labelled("new")], &BTreeSet::new(), &SplitPolicy::default()).unwrap();
+    assert_ne!(changed.dataset.hash(), base.dataset.hash());
+    assert_eq!(changed.dataset.examples().len(), 2);
+}
+
+#[test]
 fn an_added_example_replaces_the_one_with_its_id_and_stays_in_its_split() {
     let base = build(vec![says("a", "one"), says("b", "two")]).dataset;
     let corrected = expecting("good", says("a", "one"));

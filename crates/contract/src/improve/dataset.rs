@@ -130,15 +130,17 @@ impl Dataset {
         if let Some(unknown) = without.iter().find(|id| self.example(id).is_none()) {
             return Err(DatasetFault::Unknown(unknown.clone()));
         }
-        let (mut news, mut replaced, mut known) = (Vec::with_capacity(added.len()), BTreeSet::new(), 0_u64);
-        for mut draft in added {
-            let id = draft.id(&self.subject);
-            if policy.given && draft.split.is_none() {
-                return Err(DatasetFault::NoSplit { id, line: draft.source.line });
-            }
-            draft.id = Some(id.clone());
+        let added: Vec<KeyedDraft> =
+            added.into_iter().map(|draft| KeyedDraft::new(&self.subject, draft)).collect::<Result<_, _>>()?;
+        let keys: Vec<UnplacedKey> = added.iter().map(KeyedDraft::unplaced_key).collect();
+        check_given(&self.placed_keys(), &keys, policy).map_err(|fault| placement_fault(fault, &added))?;
+        // One example of each id is chosen before it is compared with the former one: the same file again must choose
+        // the same examples.
+        let (added, mut duplicates) = without_duplicates(added)?;
+        let (mut news, mut replaced) = (Vec::with_capacity(added.len()), BTreeSet::new());
+        for KeyedDraft { id, draft, .. } in added {
             match self.example(&id).filter(|_| !without.contains(&id)) {
-                Some(former) if former.content_hash() == draft.content_hash() => known += 1,
+                Some(former) if former.content_hash() == draft.content_hash() => duplicates += 1,
                 Some(_) => {
                     replaced.insert(id);
                     news.push(draft);
@@ -149,7 +151,7 @@ impl Dataset {
         let kept = self.examples.iter().filter(|kept| !without.contains(&kept.id) && !replaced.contains(&kept.id));
         let drafts: Vec<ExampleDraft> = kept.cloned().map(Example::into_draft).chain(news).collect();
         let mut built = Self::build(self.subject.clone(), drafts, policy, Some(self))?;
-        built.counts.skip(SkipReason::Duplicate, known);
+        built.counts.skip(SkipReason::Duplicate, duplicates);
         Ok(built)
     }
 
