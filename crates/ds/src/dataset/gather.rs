@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 
+use cantrip::canon::limits::JSON_INTEGER_MAX;
 use cantrip::canon::{Hash, Redactor, Timestamp, bytes_hash, json};
 use cantrip::loom::{AnyLoom, Contracts, Error, Improvements, Journal, Loom, PageRequest, ReceiptFilter};
 use cantrip::reply::{Refusal, codes};
@@ -233,9 +234,8 @@ async fn latest_reward(loom: &AnyLoom, receipt: &Receipt) -> Result<Option<i64>,
 
 /// Returns a reward in millionths, rounded; none if it is too large to stay exact.
 fn rounded_micro(reward: f64) -> Option<i64> {
-    const EXACT: f64 = 9_007_199_254_740_991.0;
     let micro = (reward * 1e6).round();
-    (micro.abs() <= EXACT).then_some(micro as i64)
+    (micro.abs() <= JSON_INTEGER_MAX as f64).then_some(micro as i64)
 }
 
 /// Returns a stored value by its hash; none if it is no longer there, or not what was written.
