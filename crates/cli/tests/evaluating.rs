@@ -114,7 +114,7 @@ impl Desk {
     /// Returns the arguments that evaluate the better artifact.
     fn eval<'a>(&'a self, crystal: &'a str, more: &[&'a str]) -> Vec<&'a str> {
         let asked = ["eval", &self.better, "--dataset", "tickets", "--metric", "team", "--crystal", crystal];
-        [&asked, more, &["--store", STORE]].concat()
+        [&asked[..], more, &["--store", STORE]].concat()
     }
 
     fn run(&self, more: &[&str]) -> Output {

@@ -84,11 +84,14 @@ pub fn time_left(ms: u64) -> String {
 /// Returns the beginning of an id that a person can type: its prefix and four digits, as in `art_81c1`. Text without a
 /// prefix is returned as it is.
 pub fn short_id(id: &str) -> &str {
-    match id.split_once('_') {
-        Some((prefix, digits)) if digits.len() > SHORT_DIGITS && digits.bytes().all(|byte| byte.is_ascii_alphanumeric()) => {
-            &id[..prefix.len() + 1 + SHORT_DIGITS]
-        }
-        Some(_) | None => id,
+    let is_long = |(prefix, digits): &(&str, &str)| {
+        prefix.bytes().all(|byte| byte.is_ascii_lowercase())
+            && digits.len() > SHORT_DIGITS
+            && digits.bytes().all(|byte| byte.is_ascii_alphanumeric())
+    };
+    match id.split_once('_').filter(is_long) {
+        Some((prefix, _)) => &id[..prefix.len() + 1 + SHORT_DIGITS],
+        None => id,
     }
 }
 
@@ -227,7 +230,7 @@ mod tests {
         assert_eq!(time_left(41_000), "about 41 s left");
         assert_eq!(time_left(250_000), "about 4 min left");
         assert_eq!(short_id("art_81c1fe0d3fddf815ca1d64e85e6aa6fb"), "art_81c1");
-        assert_eq!([short_id("spell:analyst"), short_id("ex_01")], ["spell:analyst", "ex_01"]);
+        assert_eq!([short_id("spell:my_agent"), short_id("ex_01")], ["spell:my_agent", "ex_01"]);
     }
 
     fn report(change: impl FnOnce(&mut EvalReport)) -> EvalReport {

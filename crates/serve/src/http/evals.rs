@@ -119,8 +119,7 @@ struct Evaluating {
     /// The metric: the name or the hash of a stored one, or the metric itself as an object.
     metric: Value,
     /// The part of the dataset; `test` by default. Only `test` supports a promotion.
-    #[serde(default)]
-    split: WantedSplit,
+    split: Option<WantedSplit>,
     /// The artifact to compare with, or `none`; by default the one that is served.
     baseline: Option<String>,
     /// The number of times that each example is tried; 1 by default.
@@ -164,7 +163,7 @@ impl Evaluating {
             }
         };
         let mut request = EvalRequest::new(self.subject, self.dataset, metric);
-        request.split = self.split.into();
+        request.split = self.split.unwrap_or_default().into();
         request.baseline = self.baseline.as_deref().map(BaselineChoice::parse).unwrap_or_default();
         request.epochs = self.epochs.unwrap_or(request.epochs);
         request.concurrency = self.concurrency.unwrap_or(request.concurrency);

@@ -42,9 +42,10 @@ impl<'a> RecordLines<'a> {
     /// Prints the records that were written since the last call. A record that cannot be read ends the lines, and the
     /// reply of the job says what is wrong with its store.
     pub(super) async fn print_new(&mut self, run: RunId) {
-        let mut records = std::pin::pin!(self.loom.read(run, self.after));
+        let (loom, redactor) = (self.loom, self.redactor);
+        let mut records = std::pin::pin!(loom.read(run, self.after));
         while let Some(Ok(record)) = records.next().await {
-            answer(&format!("{}\n", line(self.redactor, &record)));
+            answer(&format!("{}\n", line(redactor, &record)));
             self.after = record.seq;
         }
     }
