@@ -1,5 +1,5 @@
-//! `cantrip eval` as a person uses it: the plan and the question, the progress, the report as text, JSON and page, the exit
-//! status of each ending, and a promotion that rests on the stored evaluation.
+//! `cantrip eval` as a person uses it: the plan and the question, the progress, the report as text, JSON and page, the
+//! exit status of each ending, and a promotion that rests on the stored evaluation.
 
 use std::collections::BTreeMap;
 use std::process::{Output, Stdio};

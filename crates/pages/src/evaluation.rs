@@ -1,7 +1,7 @@
 //! The page of an evaluation: is it better, by how much, on which examples, and at which cost?
 //!
-//! Every number of the JSON report stands on the page with its exact value and its place in the report, so that a test can
-//! compare the two.
+//! Every number of the JSON report stands on the page with its exact value and its place in the report, so that a test
+//! can compare the two.
 
 mod examples;
 mod numbers;

@@ -36,9 +36,11 @@ pub(crate) fn standing_alone(title: &str, content: &Markup) -> String {
 /// The mark of the project: threads in a loom.
 fn mark() -> Markup {
     html! {
-        svg viewBox="0 0 24 24" fill="none" stroke="currentColor" stroke-width="1.6" stroke-linecap="round" aria-hidden="true" {
-            path d="M3 6h18M3 12h18M3 18h18" {}
-            path d="M7 3c0 6 4 6 4 9s-4 3-4 9M15 3c0 4-4 5-4 9s6 4 6 9" opacity=".75" {}
+        svg viewBox="0 0 24 24" aria-hidden="true" {
+            g fill="none" stroke="currentColor" stroke-width="1.6" stroke-linecap="round" {
+                path d="M3 6h18M3 12h18M3 18h18" {}
+                path d="M7 3c0 6 4 6 4 9s-4 3-4 9M15 3c0 4-4 5-4 9s6 4 6 9" opacity=".75" {}
+            }
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The page of an evaluation, made from a value: its numbers are those of the report, hostile text stays text, and its size
-//! is bounded.
+//! The page of an evaluation, made from a value: its numbers are those of the report, hostile text stays text, and its
+//! size is bounded.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 

@@ -97,8 +97,8 @@ pub fn short_id(id: &str) -> &str {
 
 const SHORT_DIGITS: usize = 4;
 
-/// Returns the arguments of the command that follows a suggestion, without the name of the program; none to keep what is
-/// served, and for spells, which no pointer serves.
+/// Returns the arguments of the command that follows a suggestion, without the name of the program; none to keep what
+/// is served, and for spells, which no pointer serves.
 pub fn next_command(report: &EvalReport, action: SuggestedAction) -> Option<String> {
     let signature = report.signature_id.signature()?.name();
     let artifact = short_id(report.compiled_id.as_str());

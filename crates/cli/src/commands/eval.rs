@@ -43,8 +43,8 @@ const CRYSTAL: &str = "CANTRIP_CRYSTAL";
 /// Evaluate an artifact or a spell on a dataset, beside the one that is served; list, show and verify evaluations.
 ///
 /// The plan with its worst cost is shown first, and nothing is asked of a model before you agree. Standard output has
-/// the id of the evaluation; the report goes to standard error. Ctrl-C stops where the evaluation can be resumed; a second
-/// Ctrl-C cancels it.
+/// the id of the evaluation; the report goes to standard error. Ctrl-C stops where the evaluation can be resumed; a
+/// second Ctrl-C cancels it.
 #[derive(Debug, clap::Args)]
 #[command(
     subcommand_negates_reqs = true,

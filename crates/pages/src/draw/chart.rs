@@ -1,7 +1,7 @@
 //! Charts: dots with intervals on a line, a difference around zero, bars.
 //!
-//! A chart is as wide as a small telephone and grows with the page, so its letters can be read at both. Places are numbers
-//! in attributes: the policy of a page allows no style on an element.
+//! A chart is as wide as a small telephone and grows with the page, so its letters can be read at both. Places are
+//! numbers in attributes: the policy of a page allows no style on an element.
 
 use maud::{Markup, html};
 
@@ -63,8 +63,9 @@ pub(crate) fn intervals(title: &str, about: &str, dots: &[Dot<'_>]) -> Markup {
             title { (title) }
             desc { (about) }
             @for (micro, says) in ticks {
-                line class="grid" x1=(at(scale.place(micro))) x2=(at(scale.place(micro))) y1="2" y2=(at(bottom)) {}
-                text class="tick" x=(at(scale.place(micro))) y=(at(bottom + 14.0)) text-anchor=(anchor(micro)) { (says) }
+                @let x = at(scale.place(micro));
+                line class="grid" x1=(x) x2=(x) y1="2" y2=(at(bottom)) {}
+                text class="tick" x=(x) y=(at(bottom + 14.0)) text-anchor=(anchor(micro)) { (says) }
             }
             @for (row, dot) in dots.iter().enumerate() {
                 (dot_row(&scale, row as f64 * ROW, dot))
@@ -105,8 +106,8 @@ fn half_width(values: &[i64]) -> i64 {
     [100_000, 250_000, 500_000].into_iter().find(|half| most <= *half).unwrap_or(1_000_000)
 }
 
-/// Returns a difference with its interval around a line at zero. `detectable` is drawn as a band: a difference inside it
-/// will probably not show with this many examples.
+/// Returns a difference with its interval around a line at zero. `detectable` is drawn as a band: a difference inside
+/// it will probably not show with this many examples.
 pub(crate) fn difference(title: &str, about: &str, dot: &Dot<'_>, detectable: i64) -> Markup {
     let half = half_width(&[dot.low, dot.high, dot.mean, detectable]);
     let scale = Scale { from: -(half as f64) / MICRO, to: half as f64 / MICRO };
@@ -143,7 +144,8 @@ pub(crate) fn bars(title: &str, about: &str, rows: &[Bar<'_>]) -> Markup {
                 g class=(if bar.is_subject { "subject" } else { "baseline" }) {
                     text class="name" x=(at(LEFT)) y=(at(top + 14.0)) { (bar.name) }
                     text class="value" x=(at(RIGHT)) y=(at(top + 14.0)) text-anchor="end" { (bar.says) }
-                    rect class="bar" x=(at(LEFT)) y=(at(top + 19.0)) width=(at(width(bar.value).max(1.0))) height="7" rx="2" {}
+                    @let long = at(width(bar.value).max(1.0));
+                    rect class="bar" x=(at(LEFT)) y=(at(top + 19.0)) width=(long) height="7" rx="2" {}
                 }
             }
         }

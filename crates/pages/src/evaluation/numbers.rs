@@ -206,6 +206,7 @@ pub(super) fn cost_and_time(report: &EvalReport, baseline_latency: Option<&Laten
     let cost = &report.cost;
     let money = |value: u64| wording::amount(micro(value), cost.currency);
     let one_call = |value: u64| wording::per_call(micro(value), cost.currency);
+    let called = |place: &str, value: u64| number(place, value, &one_call(value));
     let subject = short_id(report.compiled_id.as_str());
     let baseline = report.baseline_id.as_ref().map(|id| short_id(id.as_str()));
     let mut calls = vec![Bar {
@@ -228,11 +229,8 @@ pub(super) fn cost_and_time(report: &EvalReport, baseline_latency: Option<&Laten
                     table {
                         caption { "Cost of the evaluation" }
                         tbody {
-                            (row("one call of the subject", &number("/cost/per_call", cost.per_call, &one_call(cost.per_call))))
-                            (row(
-                                "one call of the baseline",
-                                &number("/cost/baseline_per_call", cost.baseline_per_call, &one_call(cost.baseline_per_call)),
-                            ))
+                            (row("one call of the subject", &called("/cost/per_call", cost.per_call)))
+                            (row("one call of the baseline", &called("/cost/baseline_per_call", cost.baseline_per_call)))
                             (row("all of it", &number("/cost/total", cost.total, &money(cost.total))))
                             (row("of that, the judge", &number("/cost/judge", cost.judge, &money(cost.judge))))
                             (row(

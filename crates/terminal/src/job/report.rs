@@ -1,5 +1,5 @@
-//! The report of an evaluation on a terminal: both scores with their intervals, the difference, the verdict in words, and
-//! the next command.
+//! The report of an evaluation on a terminal: both scores with their intervals, the difference, the verdict in words,
+//! and the next command.
 
 use std::fmt::Write as _;
 
