@@ -211,6 +211,51 @@ fn a_predict_over_each_wire_ends_with_a_fitting_output_or_the_name_of_what_is_wr
     }
 }
 
+/// A signature whose output this model cannot write: sixteen hexadecimal digits.
+const CIPHER: &str = r#"namespace = "@me/text"
+name = "Cipher"
+version = 1
+description = "Turn a text into a code."
+program_template = "direct.v1"
+instructions = "Turn the text into a code."
+params = { temperature = 0.0, max_tokens = 24 }
+prompt_template.system = "{{ instructions }}"
+prompt_template.user = "{{ inputs.text | fence('text') }}"
+[input_schema]
+type = "object"
+required = ["text"]
+additionalProperties = false
+properties.text = { type = "string" }
+[output_schema]
+type = "object"
+required = ["code"]
+additionalProperties = false
+properties.code = { type = "string", pattern = "^[0-9A-F]{16}$" }
+"#;
+
+#[test]
+fn an_output_that_never_fits_is_sent_back_with_its_fault_twice_and_then_refused() {
+    let Some(llama) = llama() else { return };
+    for wire in ["responses", "messages"] {
+        let folder = folder(llama, wire);
+        folder.write("signatures/cipher.toml", CIPHER);
+        let predict = ["predict", "Cipher", "--field", "text=The river runs past the old mill."];
+        let told = folder.envelope(&[&predict[..], &CRYSTAL, &STORE].concat(), codes::OUTPUT_SCHEMA.any());
+        assert_eq!(told["data"]["attempts"], 3, "{wire}: {told}");
+        assert_eq!(told["data"].get("output"), None, "{wire}: {told}");
+        // Each further request has the answer before it and what was wrong with it.
+        let attempts = records(&folder, "attempt");
+        let lengths: Vec<_> = attempts.iter().map(|attempt| attempt["list_length"].as_u64()).collect();
+        assert_eq!(lengths, [Some(2), Some(4), Some(6)], "{wire}");
+        let replies = records(&folder, "settled");
+        assert_eq!(replies.len(), 3, "{wire}: {replies:?}");
+        assert!(replies.iter().all(|reply| reply["reply"]["type"] == "I"), "{wire}: {replies:?}");
+        let end = &records(&folder, "end")[0];
+        assert_eq!((&end["status"], &end["turns"]), (&json!("truncated"), &json!(3)), "{wire}: {end}");
+        assert_sound(&folder);
+    }
+}
+
 #[test]
 fn an_answer_is_streamed_and_counted_and_known_to_be_cut_off_on_each_wire() {
     let Some(llama) = llama() else { return };
