@@ -8,9 +8,11 @@ use std::sync::mpsc::{Receiver, channel};
 use std::sync::{Arc, Mutex};
 
 use cantrip_reply::codes;
+use rmcp::model::{ProtocolVersion, ReadResourceRequestParams};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
+use crate::mcp::{Peer, called, ended, envelope, served};
 use crate::serve::Server;
 use crate::support::keyed::{Keyed, Says};
 use crate::support::model::Model;
@@ -544,4 +546,23 @@ fn over_http_an_operator_plans_and_starts_an_evaluation_and_every_owner_reads_it
     let wrong = json!({"subject": desk.better, "dataset": "tickets", "metric": {"type": "exact.v9"}});
     let (status, invalid) = server.ask_with("POST", "/v1/evals", EVE, Some(&wrong));
     assert_eq!((status, &invalid["code"]), (422, &json!(codes::METRIC_INVALID.as_str())), "{invalid}");
+}
+
+#[tokio::test]
+async fn an_agent_reads_reports_over_mcp_and_starts_nothing() {
+    let desk = Desk::new(capable());
+    let eval = id(&desk.evaluated(&[])["data"]["eval_id"]).to_owned();
+    let asked = desk.model.asked();
+    let served = served(&desk.folder, Peer::new(ProtocolVersion::V_2026_07_28), &["--store", STORE]).await;
+    let listed = envelope(&called(&served.0, "evaluations", json!({})).await, codes::READ.any());
+    assert_eq!(listed["data"]["value"]["items"][0]["eval_id"], json!(eval), "{listed}");
+    let shown = called(&served.0, "evaluations", json!({ "evaluation": eval })).await;
+    assert_eq!(envelope(&shown, codes::READ.any())["data"]["value"]["report"]["verdict"], "better");
+    let address = format!("cantrip://evaluations/{eval}");
+    let read = served.0.read_resource(ReadResourceRequestParams::new(address)).await.expect("a report");
+    assert_eq!(read.contents.len(), 1, "{read:?}");
+    let tools = served.0.list_all_tools().await.expect("tools");
+    assert!(tools.iter().all(|tool| !tool.name.contains("eval") || tool.name == "evaluations"), "{tools:?}");
+    ended(served).await;
+    assert_eq!(desk.model.asked(), asked, "no model was asked");
 }
