@@ -257,6 +257,11 @@ fn an_evaluation_ends_in_a_report_and_its_id_and_the_pointer_is_promoted_by_it()
     let again = desk.evaluated(&[]);
     assert_eq!((desk.model.asked(), id(&again["data"]["eval_id"])), (asked, eval.as_str()));
     assert_eq!(again["data"]["replayed"], json!(true));
+    // Nothing is left to agree to.
+    let read = desk.run(&[]);
+    assert_eq!((read.status.code(), stdout(&read).trim()), (Some(0), eval.as_str()), "{read:?}");
+    assert!(stderr(&read).contains("evaluated before; --rerun does it again"), "{read:?}");
+    assert_eq!(desk.model.asked(), asked);
     assert_eq!(again["data"]["verdict"], "better");
 
     assert!(desk.succeeds(&["eval", "ls"]).contains(&eval));

@@ -208,10 +208,15 @@ impl EvalOptions {
         if self.dry_run {
             return Ok((on.service.evaluation_plan(&prepared).await, drawn).into());
         }
-        if self.mode(on.present).is_drawn() {
-            say(drawn.trim_end());
+        // The report of an evaluation that has ended is only read, so there is nothing to agree to.
+        let eval = prepared.eval_id().as_str();
+        let has_ended = prepared.job_run().is_some() && on.service.evaluation_view(eval).await.is_ok();
+        if !has_ended {
+            if self.mode(on.present).is_drawn() {
+                say(drawn.trim_end());
+            }
+            self.agree(on.present, prepared.plan()).await?;
         }
-        self.agree(on.present, prepared.plan()).await?;
         let reply = self.follow(on, prepared, &cancel).await;
         let page = self.html.as_deref();
         Ok(Outcome::Printed(finish_job(on, self.mode(on.present), page, reply).await.into()))
