@@ -9,6 +9,7 @@ static ALLOCATOR: cantrip_medium_python::CountingAllocator = cantrip_medium_pyth
 mod approval;
 mod catalog;
 mod datasets;
+mod evals;
 mod metric_programs;
 mod metrics;
 mod predict;
