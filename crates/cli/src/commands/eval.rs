@@ -337,15 +337,20 @@ pub(super) async fn finish_job(
     let waits = waiting.is_some() || data.get("state").and_then(Value::as_str) == Some("waiting");
     let eval = data.get("eval_id").and_then(Value::as_str).map(str::to_owned);
     let is_replayed = data.get("replayed") == Some(&Value::Bool(true));
-    let reason = data.get("reason").and_then(Value::as_str).map(strip_control).unwrap_or_default();
+    let mut reason = data.get("reason").and_then(Value::as_str).map(strip_control).unwrap_or_default();
+    if let Some(fault) = data.get("fault").and_then(|fault| fault["message"].as_str()) {
+        reason = format!("{reason}: {}", strip_control(fault));
+    }
     let view = match eval.as_deref().filter(|_| !waits) {
         Some(eval) => on.service.evaluation_view(eval).await.ok(),
         None => None,
     };
     if let Some(view) = &view {
         if mode.is_drawn() {
-            let again = if is_replayed { format!("{DIM}evaluated before; --rerun does it again{DIM:#}\n") } else { String::new() };
-            say(format!("{again}{}", draw_report(view)).trim_end());
+            if is_replayed {
+                say(&format!("{DIM}evaluated before; --rerun does it again{DIM:#}"));
+            }
+            say(draw_report(view).trim_end());
         }
         if let Some(path) = page
             && let Err(refusal) = write_page(path, view)
