@@ -396,7 +396,7 @@ fn a_cast_that_is_killed_while_its_model_speaks_is_resumed_in_its_turn_on_each_w
 fn slow_predict(artifact: &str) -> Vec<String> {
     let day = |day: usize| format!("On day {day} I called again, somebody promised to see to it, and nobody did. ");
     let field = format!("text={}", (1..=10).map(day).collect::<String>());
-    let predict = ["predict", "Ticket", "--artifact", artifact, "--field", &field, "--key", "the-same", "--json"];
+    let predict = ["predict", "Ticket", "--artifact", artifact, "--field", &field[..], "--key", "the-same", "--json"];
     [&predict[..], &CRYSTAL, &STORE].concat().into_iter().map(str::to_owned).collect()
 }
 
@@ -466,13 +466,13 @@ fn a_predict_that_is_cancelled_while_its_model_works_has_a_receipt_that_says_so_
 }
 
 #[test]
-fn a_thread_longer_than_the_window_goes_on_also_where_the_window_is_configured_wrong() {
+fn a_thread_longer_than_the_window_is_folded_and_a_window_that_is_configured_wrong_ends_it_by_name() {
     let Some(llama) = Llama::start(1_024, None) else { return };
-    // The server's own window on the chat wire is a test of `windows.rs`.
+    // The chat wire with the server's own window is a test of `windows.rs`.
     let cases: Vec<(&str, Option<u64>)> = if is_long() {
         WIRES.iter().flat_map(|wire| [(*wire, None), (*wire, Some(20_000))]).collect()
     } else {
-        vec![("responses", Some(20_000))]
+        vec![("responses", None), ("messages", Some(20_000))]
     };
     // About 210 tokens each: six of them are more than the window.
     let said: String =
@@ -486,23 +486,27 @@ fn a_thread_longer_than_the_window_goes_on_also_where_the_window_is_configured_w
         }
         let output = folder.piped(&[&["summon", "talk.toml"], &STORE[..]].concat(), &said);
         let (casts, ends) = (records(&folder, "cast"), records(&folder, "end"));
-        assert_eq!((casts.len(), ends.len()), (6, 6), "{wire}: each is answered, and each ends: {output:?}");
-        let entity = &records(&folder, "entity")[0];
-        assert_eq!(entity["window"], json!(window.unwrap_or(1_024)), "{wire}");
+        assert_eq!((casts.len(), ends.len()), (6, 6), "{wire}: each has an end: {output:?}");
+        assert_eq!(records(&folder, "entity")[0]["window"], json!(window.unwrap_or(1_024)), "{wire}");
         assert!(!records(&folder, "fold").is_empty(), "{wire}: {output:?}");
         let opened = records(&folder, "opened");
         let tokens = |said: &Value| said["usage"]["prompt_tokens"].as_u64().expect("counted");
         assert!(opened.iter().all(|said| tokens(said) <= 1_024), "{wire}: {opened:?}");
         let mut refused = records(&folder, "settled");
         refused.retain(|call| call["reply"]["type"] == "E");
-        match window {
-            None => assert!(refused.is_empty(), "{wire}: it was folded before the server refused it: {refused:?}"),
-            // The server has to refuse it first. That is known for what it is, and the thread is folded.
-            Some(_) => {
-                let code = codes::CONTEXT_TOO_LONG.as_str();
-                assert!(!refused.is_empty(), "{wire}");
-                assert!(refused.iter().all(|call| call["reply"]["code"] == code), "{wire}: {refused:?}");
-            }
+        if window.is_none() {
+            assert!(refused.is_empty(), "{wire}: it was folded before the server refused it: {refused:?}");
+            assert_eq!(opened.len(), 6, "{wire}: every line is answered");
+        } else {
+            // The server refuses it first. The refusal is known for what it is, and the turn is tried once more, folded.
+            let code = codes::CONTEXT_TOO_LONG.as_str();
+            assert!(!refused.is_empty(), "{wire}");
+            assert!(refused.iter().all(|call| call["reply"]["code"] == code), "{wire}: {refused:?}");
+            let attempts = records(&folder, "attempt");
+            assert!(attempts.iter().all(|attempt| attempt["number"].as_u64() <= Some(2)), "{wire}: {attempts:?}");
+            let failed = ends.iter().filter(|end| end["reason"] == "crystal_error");
+            assert!(failed.clone().all(|end| end["error"]["code"] == code), "{wire}: {ends:?}");
+            assert_eq!(failed.count() + opened.len(), 6, "{wire}: each is answered or refused: {ends:?}");
         }
         assert_sound(&folder);
     }
