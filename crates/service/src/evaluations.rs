@@ -106,8 +106,10 @@ impl CrystalSource for NoCrystals {
 
 impl Service {
     /// Prepares an evaluation: everything is resolved and checked, the plan is computed. Nothing is written and no model
-    /// is asked. `PreparedEval::plan` is the plan to show.
+    /// is asked. `PreparedEval::plan` is the plan to show. The examples come from all owners, so only an operator
+    /// evaluates.
     pub async fn prepare_evaluation(&self, predictor: Predictor, request: EvalRequest) -> Result<PreparedEval, Refusal> {
+        self.check_may_change_shared()?;
         PreparedEval::prepare(predictor, self.spell_trials(), MetricScorer::default(), request).await
     }
 
@@ -191,8 +193,9 @@ impl Service {
     /// Returns the value that [`Service::evaluation`] answers with.
     pub async fn evaluation_report(&self, eval: &str) -> Result<Value, Refusal> {
         let (view, job_id) = self.view_and_job(eval, true).await?;
-        let failures: Vec<&ExampleRow> =
-            view.rows.iter().filter(|row| is_failure(row)).take(EVAL_FAILURES_SHOWN_MAX).collect();
+        // Examples come from all owners, so only an operator reads them.
+        let most = if self.check_may_change_shared().is_ok() { EVAL_FAILURES_SHOWN_MAX } else { 0 };
+        let failures: Vec<&ExampleRow> = view.rows.iter().filter(|row| is_failure(row)).take(most).collect();
         Ok(json!({
             "report": view.report.content(), "report_hash": view.report_hash, "spec": view.spec.content(),
             "job_id": job_id, "run_id": view.run, "dataset": view.dataset, "metric": view.metric,
@@ -243,6 +246,9 @@ impl Service {
 
     /// Runs a judge over outputs that people judged, and stores how often they agree.
     pub async fn judge_metric(&self, predictor: Predictor, request: JudgeRequest) -> GuardedReply {
+        if let Err(refusal) = self.check_may_change_shared() {
+            return self.refusal_reply("eval", refusal).await;
+        }
         match judge_metric(predictor, MetricScorer::default(), &self.job_driver(), request).await {
             Ok(reply) => reply.guarded,
             Err(refusal) => self.refusal_reply("eval", refusal).await,
