@@ -513,6 +513,8 @@ const EVE: &str = "authorization: Bearer token-of-eve-0123456789\r\n";
 fn over_http_an_operator_plans_and_starts_an_evaluation_and_every_owner_reads_its_report() {
     let desk = Desk::new(capable());
     desk.folder.write("tokens", "ann = token-of-ann-0123456789\noperator eve = token-of-eve-0123456789\n");
+    // The caller pays, also if the model costs nothing.
+    desk.succeeds(&["spend", "authorize", "--owner", "user:eve", "--total", "1.00 USD", "--because", "for the week"]);
     let server = Server::start(&desk.folder, &["--tokens", "tokens", "--store", STORE]);
     let mut body = json!({"subject": desk.better, "dataset": "tickets", "metric": {"v": 1, "kind": "metric",
         "type": "exact.v1", "pointer": "/team"}, "crystal": desk.model.crystal(), "dry_run": true});
