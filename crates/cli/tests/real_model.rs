@@ -498,7 +498,7 @@ fn a_thread_longer_than_the_window_is_folded_and_a_window_that_is_configured_wro
             assert!(refused.is_empty(), "{wire}: it was folded before the server refused it: {refused:?}");
             assert_eq!(opened.len(), 6, "{wire}: every line is answered");
         } else {
-            // The server refuses it first. The refusal is known for what it is, and the turn is tried once more, folded.
+            // The server refuses it first. That is known for what it is, and the turn is tried once more, folded.
             let code = codes::CONTEXT_TOO_LONG.as_str();
             assert!(!refused.is_empty(), "{wire}");
             assert!(refused.iter().all(|call| call["reply"]["code"] == code), "{wire}: {refused:?}");
