@@ -44,7 +44,8 @@ CREATE TABLE ds_dataset_examples (
     UNIQUE (dataset_hash, example_id)
 );
 CREATE INDEX ds_dataset_examples_by_input ON ds_dataset_examples (input_hash);
-CREATE INDEX ds_dataset_examples_by_split ON ds_dataset_examples (dataset_hash, split);
+CREATE INDEX ds_dataset_examples_in_order ON ds_dataset_examples (dataset_hash, example_key);
+CREATE INDEX ds_dataset_examples_by_split ON ds_dataset_examples (dataset_hash, split, example_key);
 
 CREATE TABLE ds_verdicts (
     verdict_key INTEGER PRIMARY KEY,
@@ -142,6 +143,7 @@ CREATE TABLE ds_example_results (
     UNIQUE (job_id, candidate_id, example_id, epoch),
     CHECK ((score IS NULL) = (unscored IS NOT NULL))
 );
+CREATE INDEX ds_example_results_in_order ON ds_example_results (job_id, result_key);
 
 CREATE TABLE ds_compile_reports (
     report_key INTEGER PRIMARY KEY,
