@@ -1,5 +1,5 @@
-//! The records of policy, approvals, money and predicts: the bytes that runs wrote before these kinds had types, and
-//! payloads that do not fit the types.
+//! The records of policy, approvals, money, predicts and jobs: the bytes that runs wrote, for the first kinds before
+//! they had types, and payloads that do not fit the types.
 
 #![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
 
@@ -41,6 +41,15 @@ fn each_kind_reads_and_writes_the_recorded_bytes() {
     let all = [
         "approval.decided",
         "approval.requested",
+        "job.accepted",
+        "job.asked",
+        "job.closed",
+        "job.continued",
+        "job.opened",
+        "job.parked",
+        "job.progress",
+        "job.proposed",
+        "job.scored",
         "policy.decision",
         "predict.closed",
         "predict.opened",
@@ -60,6 +69,7 @@ fn a_payload_that_does_not_fit_its_kind_is_kept_as_it_is() {
         ("approval.decided", later),
         ("spend.reserved", r#"{"call_id":7,"v":1}"#),
         ("predict.closed", r#"{"status":"elsewhere","v":1}"#),
+        ("job.closed", r#"{"status":"elsewhere","v":1}"#),
         ("weather.changed", r#"{"to":"rain","v":9}"#),
     ] {
         let stored = record(kind, false, payload);
