@@ -9,7 +9,10 @@ static ALLOCATOR: cantrip_medium_python::CountingAllocator = cantrip_medium_pyth
 mod approval;
 mod catalog;
 mod datasets;
+mod dying;
 mod evals;
+mod job_world;
+mod jobs;
 mod metric_programs;
 mod metrics;
 mod predict;
