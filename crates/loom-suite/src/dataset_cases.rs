@@ -2,8 +2,8 @@
 
 use cantrip_canon::Timestamp;
 use cantrip_contract::{
-    ContractFault, DatasetDraft, DatasetVersionRow, GuardAction, GuardRow, ImproveFault, ImproveRow, Labels,
-    MetricRow, Split, Status, Verdict, VerdictRow, VerdictWord,
+    ContractFault, DatasetDraft, DatasetVersionRow, GuardAction, GuardRow, ImproveFault, ImproveRow, Labels, MetricRow,
+    Split, Status, Verdict, VerdictRow, VerdictWord,
 };
 use futures_util::future::join_all;
 use serde_json::json;

@@ -9,7 +9,7 @@ use cantrip_contract::{
     ExampleSource, ImproveRow, JobBounds, JobKind, JobModels, JobRow, JobSpec, JobStatus, JobUpdate, Labels, LookPart,
     MetricRow, ModelsPart, SideCounts, SourceKind, Split, SplitSeed, SplitShares, Subject, Weight, results_hash,
 };
-use cantrip_loom::{Actor, Body, Journal, JobOpened, Lease, RecordDraft, RecordValue, RunKind, RunOpening, Step};
+use cantrip_loom::{Actor, Body, JobOpened, Journal, Lease, RecordDraft, RecordValue, RunKind, RunOpening, Step};
 use serde_json::{Value, json};
 
 use super::LoomWriter;

@@ -97,10 +97,7 @@ pub(super) async fn a_job_is_opened_once<J: Store>(store: &J, mut weaver: LoomWr
     let (mut odd, mut wrong) = job_step(&mut weaver, &eval_spec(&set, 2));
     wrong.row.spec = "{}".to_owned();
     odd.contract = vec![improve(ImproveRow::Job(Box::new(wrong.row)))];
-    assert!(matches!(
-        fault(append(store, odd).await),
-        ContractFault::Improve(ImproveFault::Unfit { kind: "job", .. })
-    ));
+    assert!(matches!(fault(append(store, odd).await), ContractFault::Improve(ImproveFault::Unfit { kind: "job", .. })));
 }
 
 pub(super) async fn a_job_goes_on_where_it_ended<J: Store>(store: &J, mut weaver: LoomWriter<'_, J>) {
@@ -281,8 +278,7 @@ pub(super) async fn records_of_a_job_read_back_as_written<J: Store>(store: &J, m
     let job = open_job(&mut weaver, &eval_spec(&set, 0)).await;
     let text = RecordValue::new("Count them.".to_owned(), &mut Vec::new()).expect("it is short");
     let rejected = Some("empty".to_owned());
-    let proposed =
-        JobProposed { number: 1, component: "instructions".to_owned(), text, receipt_id: None, rejected };
+    let proposed = JobProposed { number: 1, component: "instructions".to_owned(), text, receipt_id: None, rejected };
     let (candidate_id, reason) = (candidate(2), Some("better".to_owned()));
     let accepted = JobAccepted { candidate_id, ordinal: 1, accepted: true, reason };
     let spent = Some("0.01 USD".parse().expect("an amount"));

@@ -175,9 +175,10 @@ async fn two_stores_never_take_the_same_look<K: Kit>(kit: K) {
     }
     for k in 1..=8 {
         let steps: Vec<Step> = jobs.iter().map(|job| close(&mut weaver, job, k)).collect();
-        let writers = steps.into_iter().enumerate().map(|(number, step)| {
-            if number % 2 == 0 { one.append(step) } else { two.append(step) }
-        });
+        let writers = steps
+            .into_iter()
+            .enumerate()
+            .map(|(number, step)| if number % 2 == 0 { one.append(step) } else { two.append(step) });
         let answers = join_all(writers).await;
         let won: Vec<usize> = answers
             .iter()

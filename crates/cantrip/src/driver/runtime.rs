@@ -13,8 +13,8 @@ use cantrip_circle::Medium;
 use cantrip_circle::gate::GateSessions;
 use cantrip_circle::limits::REBUILD_CPU_MS;
 use cantrip_loom::{
-    Actor, AnyLoom, Contracts, Error, Improvements, Journal, Ledger, Loom, MemoryLoom, PageRequest, ReceiptFilter, Turn,
-    WorkerId,
+    Actor, AnyLoom, Contracts, Error, Improvements, Journal, Ledger, Loom, MemoryLoom, PageRequest, ReceiptFilter,
+    Turn, WorkerId,
 };
 use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_spend::AuthorizationRef;

@@ -51,8 +51,7 @@ impl EvalReportRow {
     /// Returns the report, if its bytes still have the hash.
     pub fn report(&self) -> Result<EvalReport, AlteredRow> {
         let altered = |field| AlteredRow { kind: "evaluation", id: self.eval_id.to_string(), field };
-        let content =
-            read_hashed("evaluation", self.eval_id.to_string(), &self.body, self.report_hash, "report_hash")?;
+        let content = read_hashed("evaluation", self.eval_id.to_string(), &self.body, self.report_hash, "report_hash")?;
         let report = EvalReport::from_value(&content).map_err(|_| altered("body"))?;
         if report.eval_id == self.eval_id { Ok(report) } else { Err(altered("eval_id")) }
     }

@@ -8,9 +8,7 @@ use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
 use super::job_row::{JobRow, JobStatus, JobUpdate};
-use super::report_row::{
-    CompileReportDraft, CompileReportRow, EvalReportDraft, EvalReportRow, LookQuery, LookRow,
-};
+use super::report_row::{CompileReportDraft, CompileReportRow, EvalReportDraft, EvalReportRow, LookQuery, LookRow};
 use super::row::{
     CandidateRow, DatasetDraft, DatasetExampleRow, DatasetRow, DatasetVersionRow, ExampleResultRow, GuardRow,
     ImproveRow, JudgeCheckRow, MetricRow, TrialRef, VerdictRow,
@@ -302,9 +300,8 @@ impl ImproveCache {
             return Ok(Vec::new());
         }
         let mut ids = BTreeSet::new();
-        let sound = examples.iter().all(|example| {
-            example.dataset_hash == row.dataset_hash && ids.insert(&example.example_id)
-        });
+        let sound =
+            examples.iter().all(|example| example.dataset_hash == row.dataset_hash && ids.insert(&example.example_id));
         if !sound {
             let rule = "an example is there twice, or belongs to another dataset";
             return Err(unfit("dataset", row.dataset_hash, rule));
@@ -320,9 +317,8 @@ impl ImproveCache {
 
     fn version_added(&self, row: &DatasetVersionRow) -> Written {
         self.known_dataset(row.dataset_hash)?;
-        let same = |kept: &DatasetVersionRow| {
-            kept.dataset_hash == row.dataset_hash && kept.parent_hash == row.parent_hash
-        };
+        let same =
+            |kept: &DatasetVersionRow| kept.dataset_hash == row.dataset_hash && kept.parent_hash == row.parent_hash;
         if self.versions.get(&(row.name.clone(), row.version)).is_some_and(same) {
             return Ok(Vec::new());
         }

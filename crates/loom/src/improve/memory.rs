@@ -257,9 +257,7 @@ impl Improvements for MemoryLoom {
     }
 
     async fn judge_check(&self, metric: Hash) -> Result<Option<JudgeCheckRow>, Error> {
-        self.with_improvements(|kept| {
-            Ok(kept.judge_checks.iter().rev().find(|row| row.metric_hash == metric).cloned())
-        })
+        self.with_improvements(|kept| Ok(kept.judge_checks.iter().rev().find(|row| row.metric_hash == metric).cloned()))
     }
 
     async fn jobs(&self, wanted: JobFilter, page: PageRequest) -> Result<ListPage<JobRow>, Error> {
@@ -321,9 +319,7 @@ impl Improvements for MemoryLoom {
     }
 
     async fn eval_report(&self, id: EvalId) -> Result<EvalReportRow, Error> {
-        self.with_improvements(|kept| {
-            kept.eval_report(&id).cloned().ok_or_else(|| Error::not_found("evaluation", &id))
-        })
+        self.with_improvements(|kept| kept.eval_report(&id).cloned().ok_or_else(|| Error::not_found("evaluation", &id)))
     }
 
     async fn compile_reports(

@@ -20,10 +20,7 @@ pub(crate) use statements::statement_for;
 /// Locks the looks of all subjects of these steps until the transaction ends, so that two reports that are written at
 /// once get different numbers. A look that is not written yet has no row to lock, so Postgres locks the name of its
 /// subject. SQLite has only one writer.
-pub(crate) async fn lock<'a>(
-    link: &mut DbConnection,
-    steps: impl Iterator<Item = &'a Step>,
-) -> Result<(), StoreFault> {
+pub(crate) async fn lock<'a>(link: &mut DbConnection, steps: impl Iterator<Item = &'a Step>) -> Result<(), StoreFault> {
     let DbConnection::Postgres(link) = link else { return Ok(()) };
     let mut subjects = BTreeSet::new();
     for row in steps.flat_map(|step| &step.contract) {
@@ -58,12 +55,7 @@ async fn exists(link: &mut DbConnection, sql: &str, values: &[Value]) -> Result<
 
 /// Returns the values that name a trial, in the order of [`OF_TRIAL`].
 fn trial_values(trial: &TrialRef) -> [Value; 4] {
-    [
-        trial.job_id.into(),
-        trial.candidate_id.as_str().into(),
-        trial.example_id.as_str().into(),
-        trial.epoch.into(),
-    ]
+    [trial.job_id.into(), trial.candidate_id.as_str().into(), trial.example_id.as_str().into(), trial.epoch.into()]
 }
 
 const OF_TRIAL: &str = "WHERE job_id = ?1 AND candidate_id = ?2 AND example_id = ?3 AND epoch = ?4";
@@ -134,9 +126,7 @@ pub(crate) async fn load_dependency(
             }
         }
         ImproveDependency::Result(trial) => {
-            if let Some((_, row)) =
-                one(link, &rows::results(OF_TRIAL), &trial_values(&trial), rows::result).await?
-            {
+            if let Some((_, row)) = one(link, &rows::results(OF_TRIAL), &trial_values(&trial), rows::result).await? {
                 shelf.insert_result(row);
             }
         }

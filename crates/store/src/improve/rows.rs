@@ -239,8 +239,7 @@ pub(super) fn eval_reports(behind: &str) -> String {
 
 /// Selects of each evaluation the newest report.
 pub(super) fn newest_eval_reports(behind: &str) -> String {
-    let newest =
-        "WHERE r.attempt = (SELECT max(n.attempt) FROM ds_eval_reports n WHERE n.eval_id = r.eval_id) AND";
+    let newest = "WHERE r.attempt = (SELECT max(n.attempt) FROM ds_eval_reports n WHERE n.eval_id = r.eval_id) AND";
     eval_reports(&behind.replacen("WHERE", newest, 1))
 }
 
@@ -271,9 +270,7 @@ pub(super) fn look(row: &mut Row) -> Result<(u64, LookRow), Error> {
 }
 
 pub(super) fn guards(behind: &str) -> String {
-    format!(
-        "SELECT signature_id, action, margin_micro, canary_audit, looks, updated_at, by FROM ds_guards {behind}"
-    )
+    format!("SELECT signature_id, action, margin_micro, canary_audit, looks, updated_at, by FROM ds_guards {behind}")
 }
 
 pub(super) fn guard(row: &mut Row) -> Result<GuardRow, Error> {
