@@ -8,6 +8,7 @@ pub mod datasets;
 pub mod interrupt;
 pub mod job;
 pub mod limits;
+pub mod metrics;
 pub mod pointers;
 pub mod present;
 pub mod receipts;

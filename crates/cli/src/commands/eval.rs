@@ -15,7 +15,6 @@ use cantrip_ds::eval::{BaselineChoice, EvalPlan, EvalRequest, PreparedEval};
 use cantrip_ds::job::JobProgressView;
 use cantrip_ds::limits::TRIALS_TOGETHER;
 use cantrip_reply::{ExitStatus, Guard, Refusal, codes};
-use cantrip_service::wording::{decimal, micro};
 use cantrip_service::{EvaluationView, Service};
 use serde_json::{Value, json};
 use tokio::sync::watch;
@@ -271,7 +270,7 @@ impl EvalOptions {
         let watcher = move |progress: &JobProgressView| {
             known.send_replace(Some(progress.run));
             if let Some(line) = &drawn {
-                line.show(progress_state(progress));
+                line.show(JobState::of(progress));
             }
         };
         let work = with_interrupt(cancel, mode.is_drawn(), on.service.evaluate(prepared, cancel, watcher));
@@ -302,26 +301,6 @@ fn agreed(asked: Option<bool>, what: &str, plan: Value) -> Result<(), Refusal> {
             Err(codes::no_decision(what, 0).data(json!({"plan": plan, "hint": hint})).into())
         }
     }
-}
-
-/// Returns the progress of a job as its line shows it.
-pub(super) fn progress_state(progress: &JobProgressView) -> JobState {
-    let mut facts = Vec::new();
-    if let Some(mean) = progress.mean_micro {
-        facts.push(format!("mean {}", decimal(micro(mean), 2)));
-    }
-    if progress.unscored > 0 {
-        facts.push(format!("{} without a score", progress.unscored));
-    }
-    match (progress.spent, progress.budget) {
-        (Some(spent), Some(budget)) => {
-            let spent = spent.to_string();
-            facts.push(format!("{} of {budget}", spent.split(' ').next().unwrap_or_default()));
-        }
-        (Some(spent), None) => facts.push(spent.to_string()),
-        (None, _) => {}
-    }
-    JobState { done: progress.done, whole: progress.whole, facts, left_ms: progress.left_ms }
 }
 
 /// Prints the end of an evaluation: its report, or where it waits and the command that resumes it. Returns the exit

@@ -1,17 +1,15 @@
 //! `cantrip metric`: checks a metric, and tries it on stored outputs. Neither asks a model.
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use cantrip_ds::metric::MetricScorer;
 use cantrip_reply::{Guard, Refusal};
-use cantrip_service::wording::{micro, score};
-use serde_json::{Map, Value};
 
 use super::{CommandReply, Context, run_on_store, with_text};
 use crate::args::metrics;
 use crate::args::store::Access;
-use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
+use cantrip_terminal::metrics::{draw_checked, draw_tried};
+use cantrip_terminal::present::Present;
 
 /// Check a metric (how outputs are scored), or try it on stored outputs. This costs nothing.
 ///
@@ -73,33 +71,4 @@ impl MetricCommand {
             }
         })
     }
-}
-
-fn draw_checked(data: &Map<String, Value>) -> String {
-    let told = |key: &str| strip_control(data.get(key).and_then(Value::as_str).unwrap_or_default());
-    let mut text = format!("{BOLD}{}{BOLD:#}  {}\n", told("summary"), told("metric_hash"));
-    if data.get("judged") == Some(&Value::Bool(true)) {
-        let _ = writeln!(text, "  a judge asks a model; eval judge compares it with people");
-    }
-    if data.get("reproducible") == Some(&Value::Bool(false)) {
-        let _ = writeln!(text, "  its command may give another score the next time, so it supports no promotion by itself");
-    }
-    text
-}
-
-fn draw_tried(value: &Value) -> String {
-    let mut text = String::new();
-    for item in value["items"].as_array().into_iter().flatten() {
-        let told = |key: &str| strip_control(item[key].as_str().unwrap_or_default()).replace('\n', "; ");
-        let scored = item["score"].as_u64().map_or_else(|| told("unscored"), |micros| score(micro(micros)));
-        let of = match told("receipt_id") {
-            id if id.is_empty() => "the expected output".to_owned(),
-            id => id,
-        };
-        let _ = writeln!(text, "{:<36}  {scored:<7}  {}  {DIM}{of}{DIM:#}", told("example_id"), told("feedback"));
-    }
-    if text.is_empty() {
-        text.push_str("no example has an output that is stored, or an expected one\n");
-    }
-    text
 }

@@ -4,7 +4,8 @@ use std::io::{self, IsTerminal};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cantrip_service::wording::time_left;
+use cantrip_service::contracts::job::JobProgressView;
+use cantrip_service::wording::{decimal, micro, time_left};
 
 use crate::cursor;
 use crate::limits::{JOB_BAR_COLUMNS, JOB_LINE_MS, JOB_REDRAW_MS};
@@ -20,6 +21,28 @@ pub struct JobState {
     /// Further parts of the line: the running mean, the money.
     pub facts: Vec<String>,
     pub left_ms: Option<u64>,
+}
+
+impl JobState {
+    /// Returns the progress of a job as its line shows it.
+    pub fn of(progress: &JobProgressView) -> Self {
+        let mut facts = Vec::new();
+        if let Some(mean) = progress.mean_micro {
+            facts.push(format!("mean {}", decimal(micro(mean), 2)));
+        }
+        if progress.unscored > 0 {
+            facts.push(format!("{} without a score", progress.unscored));
+        }
+        match (progress.spent, progress.budget) {
+            (Some(spent), Some(budget)) => {
+                let spent = spent.to_string();
+                facts.push(format!("{} of {budget}", spent.split(' ').next().unwrap_or_default()));
+            }
+            (Some(spent), None) => facts.push(spent.to_string()),
+            (None, _) => {}
+        }
+        Self { done: progress.done, whole: progress.whole, facts, left_ms: progress.left_ms }
+    }
 }
 
 /// Draws the progress of one job.

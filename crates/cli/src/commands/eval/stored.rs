@@ -1,6 +1,5 @@
 //! Stored evaluations: list, show, verify; and how often a judge agrees with people.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,7 +10,7 @@ use cantrip_ds::eval::JudgeRequest;
 use cantrip_ds::limits::TRIALS_TOGETHER;
 use cantrip_reply::{Refusal, codes};
 use cantrip_service::EvalFilter;
-use cantrip_service::wording::{decimal, score, short_id, signed};
+use cantrip_service::wording::short_id;
 use serde_json::{Value, json};
 
 use super::super::{Context, Outcome, with_text};
@@ -21,8 +20,8 @@ use crate::limits::RECEIPTS_LISTED_MAX;
 use crate::predictor::{crystals, traces};
 use cantrip_terminal::approve::can_prompt;
 use cantrip_terminal::interrupt::with_interrupt;
-use cantrip_terminal::job::{draw_failures, draw_report};
-use cantrip_terminal::present::{BOLD, DIM, answer, strip_control};
+use cantrip_terminal::job::{draw_agreement, draw_evaluations, draw_failures, draw_report};
+use cantrip_terminal::present::answer;
 use cantrip_terminal::user::confirm;
 use cantrip_terminal::watch::OutputMode;
 
@@ -164,36 +163,8 @@ impl Listing {
         let compiled_id = ids::optional(artifact).await?.map(|id| id.to_string());
         let page = PageRequest { after: None, most: self.most.min(RECEIPTS_LISTED_MAX) };
         let filter = EvalFilter { subject, compiled_id };
-        Ok(with_text(on.service.evaluations(filter, page).await, draw_list).into())
+        Ok(with_text(on.service.evaluations(filter, page).await, draw_evaluations).into())
     }
-}
-
-/// Returns one line for each evaluation.
-fn draw_list(value: &Value) -> String {
-    let mut text = String::new();
-    for item in value["items"].as_array().into_iter().flatten() {
-        let told = |key: &str| strip_control(item[key].as_str().unwrap_or_default());
-        let verdict = match (told("verdict"), told("status")) {
-            (verdict, status) if verdict.is_empty() => status,
-            (verdict, _) => verdict,
-        };
-        let mean = item["score"].as_i64().or_else(|| item["score"]["mean"].as_i64());
-        let delta = item["delta"].as_i64().or_else(|| item["delta"]["mean"].as_i64());
-        let delta = delta.map_or_else(String::new, |delta| format!(" ({})", signed(delta, 3)));
-        let _ = writeln!(
-            text,
-            "{BOLD}{}{BOLD:#}  {verdict:<10}  {}{delta}  {} of {}  {DIM}{}{DIM:#}",
-            told("eval_id"),
-            mean.map_or_else(|| "no score".to_owned(), score),
-            short_id(&told("compiled_id")),
-            told("subject"),
-            told("created_at"),
-        );
-    }
-    if !value["next"].is_null() {
-        let _ = writeln!(text, "{DIM}there are more: raise --most{DIM:#}");
-    }
-    text
 }
 
 impl Showing {
@@ -264,19 +235,4 @@ impl Judging {
         let text = draw_agreement(guarded.reply.data());
         Ok((guarded, text).into())
     }
-}
-
-/// Returns the agreement of a judge with people in words.
-fn draw_agreement(data: &serde_json::Map<String, Value>) -> String {
-    if !data.contains_key("n") {
-        return String::new();
-    }
-    let number = |key: &str| data.get(key).and_then(Value::as_i64).unwrap_or(0);
-    format!(
-        "the judge agrees with {} of {} verdicts of people: at least {} of all, kappa {}\n",
-        number("agree"),
-        number("n"),
-        decimal(number("low"), 2),
-        decimal(number("kappa"), 2)
-    )
 }

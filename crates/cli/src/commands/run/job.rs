@@ -11,14 +11,14 @@ use cantrip_service::Service;
 
 use super::Going;
 use crate::args::store::{self, Access};
-use crate::commands::eval::{finish_job, progress_state};
+use crate::commands::eval::finish_job;
 use crate::commands::{Context, Outcome};
 use crate::predictor::{crystals, traces};
 use crate::process::{self, Presence};
 use crate::runtime::runtime;
 use crate::spell_catalog::FileSpellCatalog;
 use cantrip_terminal::interrupt::with_interrupt;
-use cantrip_terminal::job::JobProgressLine;
+use cantrip_terminal::job::{JobProgressLine, JobState};
 use cantrip_terminal::watch::OutputMode;
 
 /// Resumes a job, or continues it under new bounds.
@@ -55,7 +55,7 @@ async fn drive_shown(
     let (drawn, cancel) = (line.clone(), Cancel::new());
     let watcher = move |progress: &JobProgressView| {
         if let Some(line) = &drawn {
-            line.show(progress_state(progress));
+            line.show(JobState::of(progress));
         }
     };
     let reply = with_interrupt(&cancel, mode.is_drawn(), drive(on, url, run, more, &cancel, watcher)).await?;
