@@ -8,6 +8,9 @@ use cantrip_service::wording::{decimal, micro, short_id};
 
 use crate::present::{BOLD, strip_control};
 
+/// The authorization that every store has, for the local user.
+const LOCAL_AUTHORIZATION: &str = "auth_local";
+
 /// Returns the plan as text, without the question.
 pub fn draw_plan(plan: &EvalPlan) -> String {
     let mut text = format!("{BOLD}{}{BOLD:#}\n", heading(plan));
@@ -97,7 +100,11 @@ fn cost(plan: &CostPlan) -> String {
         (None, CostBound::Free | CostBound::Unknown) => String::new(),
     };
     let stops = plan.budget.map_or_else(String::new, |budget| format!("; stops at {budget}"));
-    let payer = plan.authorization.as_ref().map_or_else(String::new, |payer| format!("; paid by {payer}"));
+    // Nothing is said about the built-in authorization of the local user.
+    let payer = match plan.authorization.as_str() {
+        LOCAL_AUTHORIZATION => String::new(),
+        payer => format!("; paid by {payer}"),
+    };
     format!("{worst}{likely}{stops}{payer}")
 }
 
