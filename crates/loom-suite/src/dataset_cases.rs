@@ -22,6 +22,8 @@ pub(super) async fn improvements_are_never_dropped<S: Subject>(subject: S) {
     let set = dataset(&spell("count"), &[("one", Split::Test)]);
     let step = ground(&mut weaver, &set);
     if !subject.keeps_contracts() {
+        let prepared = Step::outside_runs(weaver.step_id()).bodies(step.bodies.clone());
+        assert!(matches!(store.append(prepared).await, Err(Error::NoContracts)));
         assert!(matches!(store.append(step).await, Err(Error::NoContracts)));
         assert!(matches!(store.dataset(set.hash()).await, Err(Error::NoContracts)));
         assert!(matches!(store.jobs(JobFilter::default(), PageRequest::FIRST).await, Err(Error::NoContracts)));

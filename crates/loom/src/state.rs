@@ -122,7 +122,8 @@ impl State {
         if !step.money.is_empty() {
             self.ledger()?;
         }
-        if !plain {
+        let bodies_alone = step.run().is_none() && !step.bodies.is_empty();
+        if !plain || bodies_alone {
             self.contracts()?;
         }
         let Some(run) = step.run() else {
