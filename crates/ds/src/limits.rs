@@ -117,8 +117,6 @@ cantrip::canon::limits! {
     EVAL_PAGE: usize = 500, "rows";
     /// The maximum number of times that a judge is asked one question because the infrastructure failed.
     JUDGE_TRIES_MAX: u64 = 3, "tries";
-    /// The number of receipts of an evaluation that are read at the same time.
-    EVAL_READS_TOGETHER: usize = 16, "receipts";
     /// The percentage of callers that a suggested canary gets.
     SUGGESTED_CANARY_PERCENT: u64 = 10, "percent";
 }

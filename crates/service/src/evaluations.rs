@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use cantrip::canon::{Hash, Redactor, RunId, known_secrets};
+use cantrip::crystal::AnyCrystal;
 use cantrip::loom::{Contracts, EvalFilter as StoredFilter, Improvements, PageRequest};
 use cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip::{Cancel, CastReply, store_refusal};
@@ -18,7 +19,7 @@ use cantrip_ds::eval::{
 };
 use cantrip_ds::job::{JobParts, JobWatcher};
 use cantrip_ds::metric::MetricScorer;
-use cantrip_ds::{CrystalSource, Predictor, TraceArchive};
+use cantrip_ds::{Predictor, TraceArchive};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -95,13 +96,9 @@ pub struct SideRow {
     pub thread_id: Option<String>,
 }
 
-/// The source of crystals for reading: no model is asked.
-struct NoCrystals;
-
-impl CrystalSource for NoCrystals {
-    fn crystal(&self, name: Option<&str>) -> Result<cantrip::crystal::AnyCrystal, Refusal> {
-        Err(codes::not_found("crystal", name.unwrap_or("any")).into())
-    }
+/// Refuses every crystal: a reader asks no model.
+fn no_crystal(name: Option<&str>) -> Result<AnyCrystal, Refusal> {
+    Err(codes::not_found("crystal", name.unwrap_or("any")).into())
 }
 
 impl Service {
@@ -147,8 +144,8 @@ impl Service {
         let ends = cancel.clone();
         let work = async move {
             match prepared.start(&service.job_driver(), Some(run), &ends, false).await {
-                Ok(reply) => reply.into(),
-                Err(refusal) => service.refusal_reply("eval", refusal).await.into(),
+                Ok(reply) => CastReply::from(reply),
+                Err(refusal) => CastReply::from(service.refusal_reply("eval", refusal).await),
             }
         };
         let mut started = self.active.begin_silent(run, cancel, work);
@@ -257,7 +254,7 @@ impl Service {
 
     /// Returns a predictor that can read and asks no model.
     pub(crate) fn reader(&self) -> Predictor {
-        self.predictor(NoCrystals, TraceArchive::inline())
+        self.predictor(no_crystal, TraceArchive::inline())
     }
 
     async fn view_and_job(&self, eval: &str, redact: bool) -> Result<(EvaluationView, String), Refusal> {

@@ -123,8 +123,7 @@ pub fn make_report(inputs: &ReportInputs<'_>) -> Option<MadeReport> {
         .iter()
         .map(|example| observation(example, value(&subject, example) - value(&baseline, example)))
         .collect();
-    let comparison =
-        if has_baseline { stats::compare(label, &differences, inputs.look) } else { None };
+    let comparison = if has_baseline { stats::compare(label, &differences, inputs.look) } else { None };
     let units = stats::units(&differences).len() as u64;
     let flips = position_flips(inputs.trials);
     let judge = inputs.judge.map(|judge| JudgePart { position_flips: flips, ..judge });
@@ -256,7 +255,7 @@ fn unscored(trials: &[ReportTrial]) -> BTreeMap<Unscored, u64> {
 /// Returns true if more than 5 % of the trials of either side have no score.
 fn has_too_few_scores(trials: &[ReportTrial]) -> bool {
     [Side::Subject, Side::Baseline].into_iter().any(|side| {
-        let of_side = || trials.iter().filter(|trial| trial.side == side);
+        let of_side = || trials.iter().filter(move |trial| trial.side == side);
         let without = of_side().filter(|trial| trial.score.is_none()).count() as u64;
         without * 100 > of_side().count() as u64 * EVAL_UNSCORED_PERCENT_MAX
     })
@@ -274,7 +273,8 @@ fn position_flips(trials: &[ReportTrial]) -> Option<u64> {
 }
 
 fn cost(trials: &[ReportTrial], unreconciled: u64) -> CostPart {
-    let facts = |side: Side| trials.iter().filter(move |trial| trial.side == side).filter_map(|trial| trial.facts.as_ref());
+    let of_side = |side: Side| trials.iter().filter(move |trial| trial.side == side);
+    let facts = |side: Side| of_side(side).filter_map(|trial| trial.facts.as_ref());
     let captured = |side: Side| facts(side).map(|facts| facts.captured).sum::<u64>();
     let per_call = |side: Side| {
         let calls = facts(side).count() as u64;

@@ -8,12 +8,11 @@ use cantrip::reply::{Refusal, codes};
 use cantrip_contract::{
     AgreementPart, ExampleResultRow, JobSpec, JudgePart, Kind, Metric, Receipt, ReceiptId, ReceiptRow, Side,
 };
-use futures_util::{StreamExt, TryStreamExt, stream};
 use serde_json::Value;
 
 use super::report::{CastFacts, ReportTrial, TrialFacts};
 use super::setup::read_body;
-use crate::limits::{EVAL_PAGE, EVAL_READS_TOGETHER};
+use crate::limits::EVAL_PAGE;
 use crate::predict::refuse_store_error;
 
 /// The state of a reservation whose outcome is unknown.
@@ -52,12 +51,13 @@ pub(crate) async fn report_trials(
     metric: &Metric,
     rows: &[ExampleResultRow],
 ) -> Result<Vec<ReportTrial>, Refusal> {
-    let is_preference = metric.is_preference();
-    let wanted = rows.iter().filter_map(|row| Some((side_of(spec, row)?, row)));
-    let reading = stream::iter(wanted.collect::<Vec<_>>())
-        .map(|(side, row)| report_trial(loom, side, row, is_preference))
-        .buffered(EVAL_READS_TOGETHER);
-    reading.try_collect().await
+    let mut trials = Vec::with_capacity(rows.len());
+    for row in rows {
+        if let Some(side) = side_of(spec, row) {
+            trials.push(report_trial(loom, side, row, metric.is_preference()).await?);
+        }
+    }
+    Ok(trials)
 }
 
 async fn report_trial(

@@ -53,14 +53,6 @@ pub(crate) enum Candidate {
     Spell { id: CandidateId, tried: Box<TriedSpell> },
 }
 
-impl Candidate {
-    pub fn id(&self) -> &CandidateId {
-        match self {
-            Self::Artifact { id, .. } | Self::Spell { id, .. } => id,
-        }
-    }
-}
-
 /// An evaluation that is ready to run.
 #[derive(Debug, Clone)]
 pub(crate) struct EvalSetup {
@@ -69,8 +61,6 @@ pub(crate) struct EvalSetup {
     pub eval_id: EvalId,
     pub dataset: Arc<Dataset>,
     pub metric: Metric,
-    /// None for a spell.
-    pub signature: Option<Arc<Signature>>,
     /// The subject, then the baseline if there is one.
     pub candidates: Vec<Candidate>,
     /// The gates that the trials of a spell may use.
@@ -93,7 +83,7 @@ impl EvalSetup {
             .map_err(|fault| fault.refusal(&spec.metric_hash().to_string()))?;
         let ids: Vec<&CandidateId> = spec.subject.iter().chain(&spec.baseline).collect();
         let mut candidates = Vec::with_capacity(ids.len());
-        let (signature, output_schema) = match &spec.of {
+        let output_schema = match &spec.of {
             Subject::Signature(id) => {
                 let signature = predictor.catalog().signature(id).await?;
                 if spec.hashes != Some(signature.hashes()) {
@@ -102,8 +92,7 @@ impl EvalSetup {
                 for id in ids {
                     candidates.push(artifact_candidate(predictor, id, &signature, spec.models.task.as_deref()).await?);
                 }
-                let schema = signature.output().source().clone();
-                (Some(Arc::new(signature)), Some(schema))
+                Some(signature.output().source().clone())
             }
             Subject::Spell(_) => {
                 let mut schema = None;
@@ -112,7 +101,7 @@ impl EvalSetup {
                     schema = schema.or_else(|| tried.answer_schema.clone());
                     candidates.push(Candidate::Spell { id: id.clone(), tried: Box::new(tried) });
                 }
-                (None, schema)
+                schema
             }
         };
         let label_pointer = metric
@@ -125,7 +114,6 @@ impl EvalSetup {
             eval_id,
             dataset: Arc::new(dataset),
             metric,
-            signature,
             candidates,
             gates: chosen.gates.clone(),
             label_pointer,

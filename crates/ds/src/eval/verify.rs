@@ -297,10 +297,9 @@ fn first_difference(made: &Value, stored: &Value, at: &str) -> Option<String> {
             })
         }
         (Value::Array(made), Value::Array(stored)) => {
-            let inside = made.iter().zip(stored).enumerate();
-            let found = inside.into_iter().find_map(|(place, (made, stored))| {
-                first_difference(made, stored, &format!("{at}/{place}"))
-            });
+            let mut inside = made.iter().zip(stored).enumerate();
+            let found =
+                inside.find_map(|(place, (made, stored))| first_difference(made, stored, &format!("{at}/{place}")));
             found.or_else(|| (made.len() != stored.len()).then(|| at.to_owned()))
         }
         (made, stored) => (made != stored).then(|| at.to_owned()),
