@@ -60,8 +60,8 @@ impl EvalFilter {
 ///   order. The examples of a dataset are in the order of their ids.
 /// * **Consistent.** Each answer shows the store between two steps, never in the middle of one.
 /// * **As written.** A row is returned as it is stored. [`EvalReportRow::report`], [`MetricRow::value`] and
-///   [`JobRow::spec`](cantrip_contract::JobRow::spec) check whether text and hash still match. Inputs, expected outputs
-///   and feedback are bodies: see [`Journal::body`](crate::Journal::body).
+///   [`JobRow::spec()`](fn@cantrip_contract::JobRow::spec) check whether text and hash still match. Inputs, expected
+///   outputs and feedback are bodies: see [`Journal::body`](crate::Journal::body).
 /// * **No contracts.** A store that keeps no contracts leaves the default methods, which return
 ///   [`Error::NoContracts`]. In a store that does, an unknown id is [`Error::NotFound`].
 ///
