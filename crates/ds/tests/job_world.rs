@@ -12,8 +12,8 @@ use cantrip::loom::{AnyLoom, Improvements, Ledger, Message, PageRequest, Receipt
 use cantrip::reply::{Refusal, ReplyDraft, Success, codes};
 use cantrip::{Cancel, MachineClock, MachineEntropy, Runtime};
 use cantrip_contract::{
-    CandidateId, ContractRow, ExampleId, ExampleResultRow, ImproveRow, JobKind, JobModels, JobRow, JobSpec, JobStatus,
-    MetricRow, Params, SignatureOrigin, Split, Subject, COMPILER_VERSION,
+    COMPILER_VERSION, CandidateId, ContractRow, ExampleId, ExampleResultRow, ImproveRow, JobKind, JobModels, JobRow, JobSpec, JobStatus,
+    MetricRow, Params, SignatureOrigin, Split, Subject,
 };
 use cantrip_ds::dataset::{
     DatasetStore, ExampleSchemas, ImportFormat, ImportOptions, NewVersion, SplitRequest, read_examples,
@@ -198,7 +198,8 @@ impl Process {
             at: self.clock.now().wall,
         };
         let row = ContractRow::Improve(Box::new(ImproveRow::Metric(Box::new(row))));
-        let id = cantrip::loom::StepId::new("metric").unwrap();
+        let id = format!("metric-{:032x}", self.ids.next_bits(self.clock.now().wall));
+        let id = cantrip::loom::StepId::new(id).unwrap();
         let step = cantrip::loom::Step::outside_runs(id).contract(row);
         let outcome = cantrip::loom::Journal::append(&self.loom, step).await.unwrap();
         assert!(matches!(outcome, cantrip::loom::AppendOutcome::Committed(_)), "{outcome:?}");

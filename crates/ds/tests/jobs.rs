@@ -12,9 +12,13 @@ use cantrip::loom::{
 use cantrip::spend::{AuthorizationMode, AuthorizationRef};
 use cantrip::{Cancel, Waiting};
 use cantrip_contract::{JobStatus, Purpose, Subject};
-use cantrip_ds::job::{CostBound, JobContinuation, JobProgressView, JobReply, TrialRunner};
+use cantrip_ds::job::{
+    Ask, AskSource, CostBound, JobContinuation, JobParts, JobProgressView, JobReply, JobState, TrialList, TrialRunner,
+};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
+use cantrip_store::Store;
+use cantrip_tests::peer::{Peer, new_schema};
 use futures_util::TryStreamExt;
 
 use crate::dying::Dying;
@@ -148,9 +152,15 @@ async fn a_job_killed_after_any_step_is_taken_over_and_ends_the_same() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_same_holds_for_databases() {
-    // The first store is the one in memory.
-    for at in 1..stores().len() {
-        killed_after_every_step(|| stores().swap_remove(at), 3).await;
+    let in_a_file = || {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::sqlite(folder.path().join("loom.db")).unwrap();
+        (AnyLoom::new(store), Some(folder))
+    };
+    killed_after_every_step(in_a_file, 3).await;
+    if let Some(url) = Peer::Postgres.find() {
+        let on_a_server = || (AnyLoom::new(Store::postgres_in(&url, &new_schema()).unwrap()), None);
+        killed_after_every_step(on_a_server, 3).await;
     }
 }
 
@@ -169,7 +179,7 @@ const KILLED_WORDS: usize = 20;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_runs_a_job() {
     let Ok(path) = std::env::var(KILLED) else { return };
-    let loom = AnyLoom::new(cantrip_store::Store::sqlite(path).unwrap());
+    let loom = AnyLoom::new(Store::sqlite(path).unwrap());
     let process = Process::new(loom, &slow_words());
     let dataset = process.store_dataset(KILLED_WORDS).await;
     println!("begun");
@@ -200,7 +210,7 @@ async fn a_real_process_that_is_killed_at_any_time_leaves_a_job_that_another_end
         child.wait().unwrap();
     }
     let crystal = slow_words();
-    let heir = Process::new(AnyLoom::new(cantrip_store::Store::sqlite(&path).unwrap()), &crystal);
+    let heir = Process::new(AnyLoom::new(Store::sqlite(&path).unwrap()), &crystal);
     let dataset = heir.store_dataset(KILLED_WORDS).await;
     let reply = heir.run(request(dataset, 4), KILLED_WORDS).await;
     assert_code(&reply.guarded.reply, codes::EVALUATED);
@@ -283,7 +293,11 @@ async fn no_job_passes_its_budget_its_calls_or_the_worst_cost_of_its_plan() {
         match job.status {
             JobStatus::Succeeded => ended += 1,
             JobStatus::BudgetExhausted => exhausted += 1,
-            status => panic!("{place}: {status:?}, {:?}", job.error),
+            JobStatus::Queued
+            | JobStatus::Running
+            | JobStatus::Incomplete
+            | JobStatus::Cancelled
+            | JobStatus::Failed => panic!("{place}: {:?}", job.error),
         }
         let cap = process.loom.cap(AuthorizationRef::Local, run.to_string()).await.unwrap().unwrap();
         assert!(cap.counters.spent <= budget.micros(), "{place}: spent {}", cap.counters.spent);
@@ -303,10 +317,45 @@ async fn no_job_passes_its_budget_its_calls_or_the_worst_cost_of_its_plan() {
     assert!(ended > 0 && exhausted > 0, "{ended} ended and {exhausted} ran out");
 }
 
+/// A source that keeps three trials for a final test.
+struct WithFinalTest(TrialList);
+
+impl AskSource for WithFinalTest {
+    fn next(&self, state: &JobState) -> Ask {
+        self.0.next(state)
+    }
+
+    fn set_aside(&self, _: &JobState) -> u64 {
+        3
+    }
+
+    fn trials_at_worst(&self, state: &JobState) -> u64 {
+        self.0.trials_at_worst(state) + 3
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_trials_of_the_final_test_are_always_left() {
+    for (most, wanted) in [(7, JobStatus::BudgetExhausted), (8, JobStatus::Succeeded)] {
+        let crystal = Words::right(Price::Free);
+        let process = Process::new(AnyLoom::new(MemoryLoom::new()), &crystal);
+        let dataset = process.store_dataset(5).await;
+        let mut asked = request(dataset, 2);
+        asked.limits.max_calls = Some(most);
+        let source = std::sync::Arc::new(WithFinalTest(TrialList::new(trials_of(5))));
+        let parts = JobParts { source, ..process.parts(5) };
+        let reply = process.driver.start(asked, parts).await;
+        assert_eq!(reply.status, Some(wanted), "{most} calls");
+        assert_eq!(crystal.requests(), if wanted == JobStatus::Succeeded { 5 } else { 0 });
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_larger_budget_goes_on_and_asks_nothing_twice() {
     for (loom, _folder) in stores() {
-        let crystal = Words::new(listed(), |word, _| with_tokens(shouted(word), 500, 60));
+        // An answer costs nearly its worst case.
+        let price = Price::Listed(Rates::new(usd(1), "1000 USD".parse().unwrap()).unwrap());
+        let crystal = Words::new(price, |word, _| with_tokens(shouted(word), 50, 60));
         let process = Process::new(loom, &crystal);
         let dataset = process.store_dataset(8).await;
         let parts = process.parts(8);

@@ -246,11 +246,18 @@ pub fn ending_of_receipt(receipt: &Receipt, output: Option<Value>, message: Stri
         (Status::Succeeded, Some(output)) => TrialEnding::Answered(output),
         (Status::Cancelled, _) => TrialEnding::Stopped,
         _ if refused == RefusedBy::JobCap => TrialEnding::CapReached { message },
-        _ if refused == RefusedBy::OwnCap || is_own_failure(&code) => TrialEnding::OwnFailure { code, message },
+        _ if refused == RefusedBy::OwnCap => TrialEnding::OwnFailure { code, message },
+        // A ward that was reached before the candidate said anything tells nothing about it: nobody answered.
+        _ if is_own_failure(&code) && !(code == WARD && receipt.budget.iterations == 0) => {
+            TrialEnding::OwnFailure { code, message }
+        }
         _ if is_denial(&code) => TrialEnding::Denied { code, message, data: Value::Null },
         (Status::Succeeded | Status::Failed | Status::Denied, _) => TrialEnding::Infrastructure { code, message },
     }
 }
+
+/// The code of a ward that ended a cast.
+const WARD: &str = codes::WARD_REACHED.any().as_str();
 
 /// The codes with which a candidate itself fails.
 const OWN_FAILURES: [AnyCode; 4] = [

@@ -181,7 +181,7 @@ impl ActiveJob<'_> {
                 return Ok(());
             }
             let is_going = self.context.cancel.level() == StopLevel::Continue;
-            let ending = if run.ending == TrialEnding::Stopped && is_going {
+            let ending = if run.ending == TrialEnding::Stopped && is_going && !replayed {
                 // Somebody ended this trial alone: it is tried again.
                 let code = codes::ENDED_FROM_OUTSIDE.any().as_str().to_owned();
                 TrialEnding::Infrastructure { code, message: "the trial was cancelled".to_owned() }
