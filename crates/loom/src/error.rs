@@ -53,7 +53,7 @@ pub enum Error {
     Ambiguous { prefix: String, matches: usize },
     #[error("this store has no ledger, so it cannot read or move money; use SQLite or Postgres")]
     NoLedger,
-    #[error("this store has no signatures, receipts or pointers; use SQLite or Postgres")]
+    #[error("this store has no signatures, receipts, pointers, datasets or jobs; use SQLite or Postgres")]
     NoContracts,
     #[error("this store cannot delete records; use SQLite or Postgres")]
     NoRetention,
