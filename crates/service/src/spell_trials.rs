@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cantrip::canon::RunId;
 use cantrip::crystal::Price;
-use cantrip::loom::{Actor, Error, Journal};
+use cantrip::loom::{Actor, Error, Loom};
 use cantrip::reply::{Refusal, codes};
 use cantrip::{Cantrip, CastOptions, CastReply, HumanDecision, OwnerError, PendingApproval, Runtime, Waiting};
 use cantrip::{owner_of, store_refusal};
