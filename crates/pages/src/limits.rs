@@ -7,6 +7,8 @@ canon::limits! {
     EXAMPLES_SHOWN_MAX: usize = 200, "examples";
     /// The maximum number of labels in a chart.
     LABELS_SHOWN_MAX: usize = 32, "labels";
+    /// The maximum length of a label in a chart. The table beside it has all of it.
+    LABEL_DRAWN_CHARS: usize = 28, "characters";
     /// The maximum number of labels in the table beside it.
     LABELS_LISTED_MAX: usize = 200, "labels";
     /// The maximum length of an input, an output or an expected value in a table.

@@ -5,8 +5,8 @@ use cantrip_service::wording::{self, decimal, duration, interval, micro, score, 
 use maud::{Markup, html};
 
 use crate::draw::{Bar, Dot, bars, difference as difference_chart, intervals};
-use crate::limits::{LABELS_LISTED_MAX, LABELS_SHOWN_MAX};
-use crate::write::{count, number};
+use crate::limits::{LABEL_DRAWN_CHARS, LABELS_LISTED_MAX, LABELS_SHOWN_MAX};
+use crate::write::{count, number, shortened};
 
 /// A score of the report at a place in it.
 fn scored(place: &str, value: u64) -> Markup {
@@ -148,12 +148,12 @@ pub(super) fn labels(report: &EvalReport) -> Markup {
     if report.labels.is_empty() {
         return html! {};
     }
-    let says: Vec<Bar<'_>> = report
-        .labels
-        .iter()
-        .take(LABELS_SHOWN_MAX)
-        .map(|part| Bar {
-            name: &part.label,
+    let shown = || report.labels.iter().take(LABELS_SHOWN_MAX);
+    let names: Vec<String> = shown().map(|part| shortened(&part.label, LABEL_DRAWN_CHARS)).collect();
+    let says: Vec<Bar<'_>> = shown()
+        .zip(&names)
+        .map(|(part, name)| Bar {
+            name,
             value: micro(part.mean),
             is_subject: true,
             says: match part.delta {

@@ -45,6 +45,15 @@ pub(crate) fn bounded(text: &str, chars_max: usize) -> String {
     shown
 }
 
+/// Returns text on one line, cut to a number of characters, for a drawing.
+pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
+    let mut shown: String = text.chars().take(chars_max).map(visible).collect();
+    if text.chars().count() > chars_max {
+        shown.push('…');
+    }
+    shown.replace(['\n', '\t'], " ")
+}
+
 /// Returns a character as it is, or its number if it cannot be seen: a control character, a change of direction, a
 /// character without width.
 fn visible(char: char) -> String {
