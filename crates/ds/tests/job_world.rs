@@ -31,7 +31,7 @@ use crate::support::shout;
 /// The name of the crystal of these tests.
 pub(crate) const CRYSTAL: &str = "scripted/words";
 
-/// What a crystal does with the nth request for a word, from 1.
+/// Returns the response of a crystal to the nth request for a word, from 1.
 pub(crate) type Plan = dyn Fn(&str, u64) -> Response + Send + Sync;
 
 /// A crystal whose answer depends on the word that it is asked about and on how often it was asked. It counts the

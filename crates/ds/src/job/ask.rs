@@ -1,4 +1,4 @@
-//! What a job asks for next, and the state that decides it.
+//! The next thing that a job asks for, and the state that decides it.
 
 use std::collections::{BTreeMap, BTreeSet};
 

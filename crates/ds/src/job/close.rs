@@ -1,4 +1,4 @@
-//! The end of a job: what the driver tells whoever makes the report, and what it writes of it.
+//! The end of a job: the facts that its report is made of, and the rows that close it.
 
 use cantrip::canon::{JobId, RunId, Timestamp};
 use cantrip::loom::{Body, RecordedError};

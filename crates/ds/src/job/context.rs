@@ -1,4 +1,4 @@
-//! What every trial and every judge of a job shares: its run, its payer, and the handle that stops it.
+//! The surroundings that all trials and judges of a job share: its run, its payer, and the handle that stops it.
 
 use cantrip::Cancel;
 use cantrip::canon::{Hash, JobId, RunId, Timestamp};

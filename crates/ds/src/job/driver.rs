@@ -130,7 +130,7 @@ impl JobDriver {
     /// taken over, resumed or, if it has ended, read.
     pub async fn start(&self, request: JobRequest, parts: JobParts) -> JobReply {
         let (run, done) = match self.try_start(request, &parts).await {
-            Ok((run, done)) => (Some(run), Ok(done)),
+            Ok((run, done)) => (Some(run), done),
             Err(refusal) => (None, Err(refusal)),
         };
         self.reply(run, done, &parts).await

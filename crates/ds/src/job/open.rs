@@ -24,7 +24,7 @@ use super::lease::{JobWrites, OwnedRun, step_id};
 use super::load::{job_id_of, job_of_run, load};
 use crate::predict::{actor, refuse_store_error};
 
-/// What an attempt to open a job led to.
+/// The result of an attempt to open a job.
 enum Opening {
     Opened(OwnedRun),
     /// An equal job is there.
@@ -32,7 +32,12 @@ enum Opening {
 }
 
 impl JobDriver {
-    pub(super) async fn try_start(&self, request: JobRequest, parts: &JobParts) -> Result<(RunId, DriveEnd), Refusal> {
+    /// Starts a job. Returns its run, and how the work on it ended.
+    pub(super) async fn try_start(
+        &self,
+        request: JobRequest,
+        parts: &JobParts,
+    ) -> Result<(RunId, Result<DriveEnd, Refusal>), Refusal> {
         request.limits.check()?;
         let hash = request.spec.job_hash();
         let known = self.runtime.loom().job_of_hash(hash).await.map_err(refuse_store_error)?;
@@ -43,13 +48,9 @@ impl JobDriver {
         match opening {
             Opening::Opened(owned) => {
                 let run = owned.run();
-                let done = self.drive(owned, parts, request.limits.concurrency, &request.cancel).await?;
-                Ok((run, done))
+                Ok((run, self.drive(owned, parts, request.limits.concurrency, &request.cancel).await))
             }
-            Opening::Exists(run) => {
-                let done = self.go_on(run, parts, &request).await?;
-                Ok((run, done))
-            }
+            Opening::Exists(run) => Ok((run, self.go_on(run, parts, &request).await)),
         }
     }
 

@@ -11,7 +11,7 @@ use super::driver::JobDriver;
 use crate::predict::{Predictor, actor, refuse_store_error};
 
 /// Returns the authorization that pays for a whole job. One that asks a person about each call cannot: a job makes
-/// thousands of calls, and nobody sits beside it.
+/// thousands of calls, and no person sits beside it.
 async fn job_payer(
     runtime: &Runtime,
     owner: &str,
@@ -38,7 +38,7 @@ async fn job_payer(
             Err(codes::not_authorized(name, why).into())
         }
         Funds::Paid(payer) if payer.terms().mode == AuthorizationMode::Interactive => {
-            let why = format!("{} is interactive, and nobody can approve each call of a job", payer.id);
+            let why = format!("{} is interactive, and no person can approve each call of a job", payer.id);
             Err(codes::not_authorized(name, why).into())
         }
         Funds::Paid(payer) => Ok(payer),

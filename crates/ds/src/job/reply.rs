@@ -77,7 +77,7 @@ fn live_reply(run: Option<RunId>, data: Value) -> ReplyDraft<Success> {
     codes::created("job", id.clone()).data(json!({"job_id": id, "run_id": run})).data(data)
 }
 
-/// Returns the reply of a job that waits, with the command that goes on with it.
+/// Returns the reply of a job that waits, with the command that resumes it.
 fn waiting_reply(run: Option<RunId>, waiting: &Waiting) -> ReplyDraft<Success> {
     let id = run.map(|run| run.to_string()).unwrap_or_default();
     let mut data = json!({

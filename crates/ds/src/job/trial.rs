@@ -37,7 +37,7 @@ pub enum TrialEnding {
     Denied { code: String, message: String, data: Value },
     /// A person has to approve it. The job waits.
     NeedsApproval { waiting: Waiting },
-    /// It was cancelled, interrupted or handed back with its job, and goes on with it.
+    /// It was cancelled, interrupted or handed back together with its job.
     Stopped,
 }
 

@@ -189,7 +189,7 @@ impl ActiveJob<'_> {
                 run.ending
             };
             match JobStop::from_ending(ending) {
-                // What the job was refused, or lost with its stop, before is asked again under the next number.
+                // A try that was refused, or was stopped with the job, before is made again under the next number.
                 Ok(_) if replayed => slot.try_number += 1,
                 Ok(stop) => return Err(stop),
                 Err(TrialEnding::Infrastructure { code, message }) => {
