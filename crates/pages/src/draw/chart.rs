@@ -130,9 +130,10 @@ pub(crate) fn difference(title: &str, about: &str, dot: &Dot<'_>, detectable: i6
     }
 }
 
-/// Returns values of one kind as bars from zero, each with its value.
-pub(crate) fn bars(title: &str, about: &str, rows: &[Bar<'_>]) -> Markup {
-    let most = rows.iter().map(|bar| bar.value).max().unwrap_or(0).max(1);
+/// Returns values of one kind as bars from zero, each with its value. The longest bar is `whole`, or the largest value.
+pub(crate) fn bars(title: &str, about: &str, rows: &[Bar<'_>], whole: Option<i64>) -> Markup {
+    let largest = rows.iter().map(|bar| bar.value).max().unwrap_or(0);
+    let most = whole.unwrap_or(largest).max(1);
     let width = |value: i64| (RIGHT - LEFT) * (value.max(0) as f64 / most as f64);
     let row = 32.0;
     html! {

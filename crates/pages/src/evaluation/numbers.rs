@@ -8,6 +8,9 @@ use crate::draw::{Bar, Dot, bars, difference as difference_chart, intervals};
 use crate::limits::{LABEL_DRAWN_CHARS, LABELS_LISTED_MAX, LABELS_SHOWN_MAX};
 use crate::write::{count, number, shortened};
 
+/// The best score.
+const WHOLE: i64 = 1_000_000;
+
 /// A score of the report at a place in it.
 fn scored(place: &str, value: u64) -> Markup {
     number(place, value, &score(micro(value)))
@@ -168,7 +171,7 @@ pub(super) fn labels(report: &EvalReport) -> Markup {
         section {
             h2 { "By label" }
             div class="pair" {
-                (bars("Mean score by label, with the difference to the baseline", &about.join("; "), &says))
+                (bars("Mean score by label, with the difference to the baseline", &about.join("; "), &says, Some(WHOLE)))
                 div class="wide" {
                     table {
                         caption { "Mean score and difference by label" }
@@ -224,7 +227,7 @@ pub(super) fn cost_and_time(report: &EvalReport, baseline_latency: Option<&Laten
         section {
             h2 { "Cost and time" }
             div class="pair" {
-                (bars("Cost of one call", &about.join("; "), &calls))
+                (bars("Cost of one call", &about.join("; "), &calls, None))
                 div class="wide" {
                     table {
                         caption { "Cost of the evaluation" }
@@ -254,7 +257,7 @@ fn latency_part(latency: &LatencyPart, baseline: Option<&LatencyPart>) -> Markup
     let about: Vec<String> = times.iter().map(|bar| format!("{} {}", bar.name, bar.says)).collect();
     html! {
         div class="pair" {
-            (bars("Latency of one call of the subject, percentiles", &about.join("; "), &times))
+            (bars("Latency of one call of the subject, percentiles", &about.join("; "), &times, None))
             div class="wide" {
                 table {
                     caption { "Latency of one call of the subject" }
