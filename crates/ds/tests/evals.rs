@@ -13,12 +13,11 @@ use cantrip::loom::{AnyLoom, Contracts, Improvements, Message, PageRequest, Rece
 use cantrip::reply::Refusal;
 use cantrip::{Cancel, MachineClock, MachineEntropy, Runtime};
 use cantrip_contract::{
-    CandidateId, CompiledId, ContractRow, EvalId, EvalReport, EvalStatus, EvalVerdict, Example, ExampleDraft,
+    COMPILER_VERSION, CandidateId, ChangeAuthor, CompiledId, ContractRow, EvalId, EvalReport, EvalStatus, EvalVerdict, Example, ExampleDraft,
     ExampleResultRow, ExampleSource, Hashes, JobKind, JobModels, JobSpec, NoFiles, OriginRow, PointerChange,
     PointerOperation, Provenance, Purpose, ReceiptId, Side, Signature, SignatureOrigin, SourceKind, Split, SplitSeed,
     Subject, Unscored, VerdictWord,
 };
-use cantrip_contract::{ChangeAuthor, COMPILER_VERSION};
 use cantrip_ds::dataset::{
     DatasetStore, ExampleSchemas, GatherFilter, GivenVerdict, ImportFormat, ImportOptions, NewVersion, ReadExamples,
     SplitRequest, Verdicts, gather_examples, read_examples,
@@ -176,7 +175,7 @@ impl Desk {
             json!({"id": id, "input": {"text": text}, "expected": {"team": team}, "split": split}).to_string()
         };
         let test = tickets.iter().enumerate().map(|(at, (text, team))| {
-            line((format!("{name}-{at:03}"), (text.as_str(), team), "test"))
+            line((format!("{name}-{at:03}"), (text.as_str(), *team), "test"))
         });
         let held: Vec<String> = (0..5).map(|at| format!("{name} held out {at}, about billing")).collect();
         let held = held.iter().enumerate().map(|(at, text)| {
@@ -434,7 +433,7 @@ async fn an_own_failure_scores_0_with_its_reason_and_a_provider_that_is_down_sco
         let report = desk.evaluated(desk.request("tickets", exact())).await;
         assert_eq!((report.examples, report.scored, report.status), (40, 39, EvalStatus::Succeeded));
         assert_eq!((report.own_failures.subject, report.own_failures.baseline), (1, 0));
-        assert_eq!(report.unscored.into_iter().collect::<Vec<_>>(), [(Unscored::Infrastructure, 1)]);
+        assert_eq!(report.unscored.clone().into_iter().collect::<Vec<_>>(), [(Unscored::Infrastructure, 1)]);
         // 19 of the other 38 are about shipping, and the base says billing to all.
         assert_eq!(report.verdict, Some(EvalVerdict::Better));
         assert_eq!((report.delta.unwrap().wins, report.delta.unwrap().losses), (19, 1));

@@ -104,7 +104,7 @@ impl PreparedEval {
         let setup = Arc::new(EvalSetup::load(&predictor, &*spells, spec, &chosen).await?);
         check_size(&setup, &named)?;
         let plan = make_plan(&predictor, &setup, &named, &candidates, chosen, &request).await?;
-        let authorization = plan.cost.authorization.parse().ok();
+        let authorization: Option<AuthorizationRef> = plan.cost.authorization.parse().ok();
         Ok(Self {
             setup,
             plan,
