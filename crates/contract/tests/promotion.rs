@@ -5,7 +5,7 @@ use std::time::Duration;
 use cantrip_canon::Timestamp;
 use cantrip_contract::{
     CompiledId, EvalStatus, Pointer, PromotionCriteria, PromotionEvidence, PromotionEvidenceFault, PromotionRule,
-    Schema, Split, UnmetCriterion, promotion_evidence_schema,
+    Schema, Split, StoredEvidence, UnmetCriterion, promotion_evidence_schema,
 };
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_code, guarded};
@@ -197,4 +197,61 @@ fn a_report_that_is_wrong_anywhere_is_refused_there_by_the_reader_and_by_the_sch
     }
     let padded = format!("{whole}{}", " ".repeat(64 << 10));
     assert!(matches!(PromotionEvidence::parse(&padded), Err(PromotionEvidenceFault::Large(_))));
+}
+
+/// A stored evaluation of `b` that is just good enough.
+fn stored() -> StoredEvidence {
+    StoredEvidence {
+        evidence: evaluation(),
+        report_hash: cantrip_canon::bytes_hash(b"a report"),
+        altered: None,
+        has_unproven_judge: false,
+        spent_look: None,
+        is_reproducible: true,
+    }
+}
+
+fn unmet_by(stored: &StoredEvidence, accept: bool) -> Vec<&'static str> {
+    let bar = PromotionCriteria::default();
+    let unmet = bar.unmet_by_stored(&artifact('b'), &pointer(), stored, accept, at(40));
+    unmet.iter().map(UnmetCriterion::name).collect()
+}
+
+#[test]
+fn a_stored_evaluation_can_fail_for_more_reasons_and_all_are_told() {
+    assert_eq!(unmet_by(&stored(), false), [""; 0]);
+    assert_eq!(unmet_by(&StoredEvidence { has_unproven_judge: true, ..stored() }, false), ["judge_unproven"]);
+    assert_eq!(unmet_by(&StoredEvidence { spent_look: Some(21), ..stored() }, false), ["test_spent"]);
+    let unsteady = StoredEvidence { is_reproducible: false, ..stored() };
+    assert_eq!(unmet_by(&unsteady, false), ["not_reproducible"]);
+    assert_eq!(unmet_by(&unsteady, true), [""; 0], "the caller may accept it");
+    let everything = StoredEvidence {
+        evidence: PromotionEvidence { split: Split::Holdout, scored: 3, ..evaluation() },
+        altered: Some("result ex_1: score".to_owned()),
+        has_unproven_judge: true,
+        spent_look: Some(21),
+        ..unsteady
+    };
+    let all = ["not_on_test", "too_few_examples", "altered", "judge_unproven", "test_spent", "not_reproducible"];
+    assert_eq!(unmet_by(&everything, false), all);
+    let unmet = PromotionCriteria::default().unmet_by_stored(&artifact('b'), &pointer(), &everything, false, at(40));
+    let reply = guarded(|rb| rb.refuse(PromotionCriteria::refusal(&artifact('b'), &unmet))).reply;
+    assert_code(&reply, codes::PROMOTE_GATE);
+    let rules = reply.data()["unmet"].as_array().unwrap();
+    assert_eq!((rules.len(), &rules[2]["rule"]), (6, &json!("its stored rows do not give its report: result ex_1: score")));
+}
+
+#[test]
+fn the_audit_says_whether_the_evaluation_was_made_here() {
+    let bar = PromotionCriteria::default();
+    let elsewhere = bar.check(&artifact('b'), &pointer(), Some(evaluation()), at(40)).unwrap();
+    assert_eq!(elsewhere.audit_value()["external"], json!(true));
+    assert_eq!(elsewhere.evidence_summary(), json!({"eval_id": "eval_1", "external": true}));
+    let here = bar.check_stored(&artifact('b'), &pointer(), stored(), false, at(40)).unwrap();
+    let kept = here.audit_value();
+    assert_eq!((&kept["external"], &kept["report_hash"]), (&json!(false), &json!(stored().report_hash)));
+    assert!(kept.get("not_reproducible").is_none());
+    let unsteady = StoredEvidence { is_reproducible: false, ..stored() };
+    let accepted = bar.check_stored(&artifact('b'), &pointer(), unsteady, true, at(40)).unwrap();
+    assert_eq!(accepted.audit_value()["not_reproducible"], json!(true));
 }
