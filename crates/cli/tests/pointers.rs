@@ -206,7 +206,8 @@ fn a_report_promotes_what_it_speaks_for_and_the_audit_keeps_it() {
         assert_eq!((&audit["eval_id"], &audit["forced"]), (&json!("eval_7"), &json!(false)));
         let hash = cantrip_canon::stable_hash(&report).unwrap();
         let bar = json!({"rule": "better", "cost_percent_max": 125});
-        assert_eq!(audit["metadata"], json!({"evaluation": report, "evaluation_hash": hash, "bar": bar}));
+        let kept = json!({"evaluation": report, "evaluation_hash": hash, "external": true, "bar": bar});
+        assert_eq!(audit["metadata"], kept);
         let drawn = folder.run(&["pointer", "audits", "Classify", "--store", store]);
         assert!(stdout(&drawn).contains("promote, by eval_7"), "{drawn:?}");
         // A report from standard input, with lower requirements. A report that did not suffice is stored with a forced
