@@ -1,4 +1,5 @@
-//! `pointer promote` rests on a stored evaluation: it passes with one, and names every condition that another one fails.
+//! `pointer promote` rests on a stored evaluation: it passes with one, and names every condition that another one
+//! fails.
 
 use cantrip_reply::codes;
 use serde_json::{Value, json};
@@ -41,7 +42,8 @@ fn answers(request: &Value, output: &Value) -> Value {
     json!({"role": "assistant", "content": output.to_string()})
 }
 
-/// The careful artifact is right about every ticket, the other one about all but the easy ones, and a judge likes `true`.
+/// The careful artifact is right about every ticket, the other one about all but the easy ones, and a judge likes
+/// `true`.
 fn routes(request: &Value) -> Value {
     let text = request["messages"].to_string();
     if text.contains("rubric") {
@@ -153,7 +155,7 @@ fn a_promotion_passes_with_a_stored_evaluation_and_its_audit_names_it() {
     assert_eq!((&audit["eval_id"], &audit["forced"]), (&json!(eval), &json!(false)), "{audit}");
     assert_eq!(audit["metadata"]["external"], json!(false), "{audit}");
     assert!(id(&audit["metadata"]["report_hash"]).starts_with("sha256:"), "{audit}");
-    // What is served now is another baseline, so the evaluation speaks for nothing more.
+    // Another artifact is served now, so the evaluation speaks for nothing more.
     assert_eq!(desk.refused(&desk.slightly, &["--eval", &eval]), ["other_artifact", "other_baseline"]);
 }
 

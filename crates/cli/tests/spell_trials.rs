@@ -17,7 +17,7 @@ const EXAMPLES: u64 = 6;
 /// A project with two spells, a dataset of intents and a metric.
 struct Project {
     folder: Folder,
-    /// Nobody may connect to it.
+    /// A port that no trial may connect to.
     outside: TcpListener,
 }
 

@@ -376,7 +376,7 @@ fn six_of_a_hundred_without_a_score_are_incomplete_and_five_are_not() {
             assert_eq!(report.status, status, "{without} of {side:?}");
             assert_eq!(incomplete.is_some(), status == EvalStatus::Incomplete);
             assert_eq!(report.unscored.values().sum::<u64>(), without as u64);
-            // What has no score is in no mean: the side still scores 1.
+            // A trial without a score is in no mean: the side still scores 1.
             let shown = if side == Side::Subject { report.score } else { report.baseline };
             assert_eq!((shown.unwrap().mean, report.scored), (1_000_000, 100 - without as u64));
         }

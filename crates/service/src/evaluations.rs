@@ -102,8 +102,8 @@ fn no_crystal(name: Option<&str>) -> Result<AnyCrystal, Refusal> {
 }
 
 impl Service {
-    /// Prepares an evaluation: everything is resolved and checked, the plan is computed. Nothing is written and no model
-    /// is asked. `PreparedEval::plan` is the plan to show. The examples come from all owners, so only an operator
+    /// Prepares an evaluation: everything is resolved and checked, the plan is computed. Nothing is written and no
+    /// model is asked. `PreparedEval::plan` is the plan to show. The examples come from all owners, so only an operator
     /// evaluates.
     pub async fn prepare_evaluation(&self, predictor: Predictor, request: EvalRequest) -> Result<PreparedEval, Refusal> {
         self.check_may_change_shared()?;
@@ -136,8 +136,8 @@ impl Service {
         }
     }
 
-    /// Starts a prepared evaluation as a task, for a caller that does not wait. `StartedCast::run` is the job's run, once
-    /// it is on record; none if the job was refused.
+    /// Starts a prepared evaluation as a task, for a caller that does not wait. `StartedCast::run` is the job's run,
+    /// once it is on record; none if the job was refused.
     pub async fn begin_evaluation(&self, prepared: PreparedEval, cancel: Cancel) -> StartedCast {
         let (hash, service) = (prepared.plan().job_hash, self.clone());
         let run = prepared.job_run().unwrap_or_else(|| self.runtime().new_run_id());
@@ -205,9 +205,9 @@ impl Service {
         Ok(self.view_and_job(eval, true).await?.0)
     }
 
-    /// Returns the rows of an evaluation, failures first: per example the scores, feedback, receipts and threads of both
-    /// sides, with input, expected and outputs, redacted unless `redact` is false. The examples come from all owners, so
-    /// only an operator reads them.
+    /// Returns the rows of an evaluation, failures first: per example the scores, feedback, receipts and threads of
+    /// both sides, with input, expected and outputs, redacted unless `redact` is false. The examples come from all
+    /// owners, so only an operator reads them.
     pub async fn evaluation_rows(&self, eval: &str, redact: bool, page: PageRequest) -> GuardedReply {
         self.guarded_reply("evaluation", async {
             self.check_may_change_shared().map_err(|_| {

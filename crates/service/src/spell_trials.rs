@@ -134,8 +134,9 @@ fn is_of_ward(asked: &PendingApproval) -> bool {
     asked.reason_code.as_deref().is_none_or(|code| code == OF_WARD)
 }
 
-/// Returns the most that one cast can cost: its ward `max_cost`, or as many turns as it may take, each with a full window
-/// and a full answer. The children of a cast have turns of their own, so without the ward their cost has no bound.
+/// Returns the most that one cast can cost: its ward `max_cost`, or as many turns as it may take, each with a full
+/// window and a full answer. The children of a cast have turns of their own, so without the ward their cost has no
+/// bound.
 fn worst_cast(cantrip: &Cantrip) -> CostBound {
     if let Some(limit) = cantrip.wards().max_cost.first() {
         return CostBound::AtMost(*limit);

@@ -84,8 +84,8 @@ impl GateSpell {
 }
 
 impl Spell {
-    /// Returns the gates that a trial does not have, except those that the caller allows. A person is asked in no trial,
-    /// whatever is allowed. An allowed name that the spell does not have is a fault.
+    /// Returns the gates that a trial does not have, except those that the caller allows. A person is asked in no
+    /// trial, whatever is allowed. An allowed name that the spell does not have is a fault.
     pub fn trial_gates(&self, allowed: &[String]) -> Result<TrialGates, SpellFault> {
         let named: BTreeSet<&str> = allowed.iter().map(|name| canonical_name(name)).collect();
         let mut gates = TrialGates::default();
@@ -172,8 +172,8 @@ impl Spell {
         Ok(spell)
     }
 
-    /// Returns the folder that a gate works in, if it has one that exists. A missing folder is reported when the gate is
-    /// built.
+    /// Returns the folder that a gate works in, if it has one that exists. A missing folder is reported when the gate
+    /// is built.
     fn root_of(&self, gate: &GateSpell) -> Option<PathBuf> {
         let root = match &gate.kind {
             GateKind::Files { root, .. } => root.as_deref()?,

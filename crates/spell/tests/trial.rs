@@ -79,7 +79,7 @@ fn the_gates_that_reach_further_are_removed_and_each_has_its_reason() {
     let wards = json!([{"max_turns": 5}, {"remove_gate": ["fetch", "ask_human", "tell", "pay", "shell"]}]);
     assert_eq!(tried.wards, wards, "a server is left out whole, the others are removed by ward");
     assert!(tried.gates.iter().all(|gate| gate.name != "docs"));
-    // What the caller allows stays; nobody is asked, whatever is allowed.
+    // The gates that the caller allows stay; no person is asked, whatever is allowed.
     let allowed = ["shell", "verify", "ask_human"].map(str::to_owned);
     let gates = spell.trial_gates(&allowed).unwrap();
     assert_eq!(gates.let_through, ["shell", "verify"]);

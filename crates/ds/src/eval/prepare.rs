@@ -134,7 +134,8 @@ impl PreparedEval {
     }
 
     /// Starts the evaluation and drives it to its end, or until it waits. The same job that runs elsewhere is joined if
-    /// `follow` is true; the report of the same job that has ended is read. A new job gets the given run, if there is one.
+    /// `follow` is true; the report of the same job that has ended is read. A new job gets the given run, if there is
+    /// one.
     pub async fn start(
         self,
         driver: &JobDriver,

@@ -1,7 +1,7 @@
 //! The report of an evaluation, as a pure function of its trials.
 //!
-//! Nothing here reads a clock or a store: who has the rows and the receipts of an evaluation makes the same report, byte
-//! for byte. A trial without a score is left out of every mean and counted beside it; it is never a zero.
+//! Nothing here reads a clock or a store: who has the rows and the receipts of an evaluation makes the same report,
+//! byte for byte. A trial without a score is left out of every mean and counted beside it; it is never a zero.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub struct ReportTrial {
     pub unscored: Option<Unscored>,
     pub own_failure: bool,
     pub receipt_id: Option<ReceiptId>,
-    /// What its receipt says; none if it has none.
+    /// The facts of its receipt; none if it has none.
     pub facts: Option<TrialFacts>,
     /// The cost of its judgements, in millionths.
     pub judge_cost: u64,

@@ -43,8 +43,8 @@ impl BaselineChoice {
 #[derive(Debug, Clone)]
 #[must_use = "prepare it"]
 pub struct EvalRequest {
-    /// An artifact (`art_` and at least 8 digits), `primary`, `canary` or `base` of the dataset's signature, a signature
-    /// id (which means its primary), `spell:NAME`, or the name of a spell if the dataset is one of spells.
+    /// An artifact (`art_` and at least 8 digits), `primary`, `canary` or `base` of the dataset's signature, a
+    /// signature id (which means its primary), `spell:NAME`, or the name of a spell if the dataset is one of spells.
     pub subject: String,
     /// `NAME`, `NAME@3`, or a prefix of a dataset's hash.
     pub dataset: String,

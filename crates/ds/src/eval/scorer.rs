@@ -1,8 +1,8 @@
 //! The scores of an evaluation's trials.
 //!
-//! An output is scored by the metric. A candidate that failed itself scores 0, with its reply as the feedback. A judge is
-//! asked by predicts of the same job, under its run and its cap, each with a key of its own: a process that goes on with
-//! the job reads the judgements that were made.
+//! An output is scored by the metric. A candidate that failed itself scores 0, with its reply as the feedback. A judge
+//! is asked by predicts of the same job, under its run and its cap, each with a key of its own: a process that goes on
+//! with the job reads the judgements that were made.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};

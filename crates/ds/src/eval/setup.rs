@@ -1,7 +1,7 @@
 //! An evaluation with everything that its trials need, built from its specification.
 //!
-//! Whoever starts an evaluation and whoever goes on with it after a crash builds it in the same way, from the stored
-//! specification: nothing that decides about a score lives in one process alone.
+//! The process that starts an evaluation and the one that resumes it after a crash build it in the same way, from the
+//! stored specification: nothing that decides about a score lives in one process alone.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

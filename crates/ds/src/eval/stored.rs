@@ -183,7 +183,7 @@ async fn stored_rows<'a>(
         }
     }
     let mut rows: Vec<StoredRow> = rows.into_values().collect();
-    // What has no score comes first, then the worst. Equal ones stay in the order of their ids.
+    // Examples without a score come first, then the worst. Equal ones stay in the order of their ids.
     rows.sort_by_key(|row| row.subject.as_ref().and_then(|side| side.score));
     Ok(rows)
 }

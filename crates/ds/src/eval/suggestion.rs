@@ -1,4 +1,4 @@
-//! What to do after an evaluation: promote, try on a part of the callers, or keep what is served.
+//! The next step after an evaluation: to promote, to try on a part of the callers, or to keep what is served.
 
 use cantrip::canon::Timestamp;
 use cantrip_contract::{EvalReport, EvalStatus, EvalVerdict, Pointer, PromotionCriteria, StoredEvidence};

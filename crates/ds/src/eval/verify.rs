@@ -1,7 +1,7 @@
 //! Does a stored evaluation still say what its rows say?
 //!
-//! The rows are compared with the records of the job, which are a chain of hashes; each receipt must have its hash and be
-//! about the candidate and the example of its row; and the report is made again and compared, field by field. So an
+//! The rows are compared with the records of the job, which are a chain of hashes; each receipt must have its hash and
+//! be about the candidate and the example of its row; and the report is made again and compared, field by field. So an
 //! edited score, row, receipt, report or specification is found, and named.
 
 use std::collections::BTreeMap;
@@ -229,8 +229,8 @@ impl EvalCheck<'_> {
         Ok(())
     }
 
-    /// Makes the report again and compares it with the stored one. The time, the look, the agreement of the judge and the
-    /// money that was not reconciled are those of the close, which no row can give later.
+    /// Makes the report again and compares it with the stored one. The time, the look, the agreement of the judge and
+    /// the money that was not reconciled are those of the close, which no row can give later.
     async fn check_report(
         &self,
         spec: &JobSpec,
@@ -265,8 +265,8 @@ impl EvalCheck<'_> {
         }
     }
 
-    /// Returns the pointer whose value is a label. The file of a spell may have changed since, so there the report itself
-    /// says whether it is one.
+    /// Returns the pointer whose value is a label. The file of a spell may have changed since, so there the report
+    /// itself says whether it is one.
     async fn label_pointer(&self, spec: &JobSpec, metric: &Metric) -> Result<Option<String>, Refusal> {
         let Some(pointer) = metric.pointer() else { return Ok(None) };
         let is_label = match &spec.of {
