@@ -315,6 +315,7 @@ fn trial(example: &Example, side: Side, score: Option<u64>) -> ReportTrial {
         receipt_id: None,
         facts: None,
         judge_cost: 0,
+        judge_currency: None,
         is_flipped: None,
     }
 }
@@ -676,6 +677,7 @@ async fn a_judge_has_receipts_and_a_price_and_is_pinned_when_the_job_is_made() {
         }
         assert!(cost > 0);
         assert_eq!((report.cost.judge, report.cost.total), (cost, cost));
+        assert_eq!(report.cost.currency.map(|currency| currency.to_string()).as_deref(), Some("USD"));
         assert_eq!(report.judge.map(|judge| judge.agreement), Some(None), "nobody compared it with people");
         desk.assert_verified(&report.eval_id).await;
     }

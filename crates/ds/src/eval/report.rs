@@ -35,6 +35,8 @@ pub struct ReportTrial {
     pub facts: Option<TrialFacts>,
     /// The cost of its judgements, in millionths.
     pub judge_cost: u64,
+    /// The currency of that cost.
+    pub judge_currency: Option<Currency>,
     /// True if a preference of this pair changed with the place; none where no preference was asked.
     pub is_flipped: Option<bool>,
 }
@@ -281,7 +283,8 @@ fn cost(trials: &[ReportTrial], unreconciled: u64) -> CostPart {
         if calls == 0 { 0 } else { captured(side).div_ceil(calls) }
     };
     let judge: u64 = trials.iter().map(|trial| trial.judge_cost).sum();
-    let currency = trials.iter().filter_map(|trial| trial.facts.as_ref()).find_map(|facts| facts.currency);
+    let currency = |trial: &ReportTrial| trial.facts.as_ref().and_then(|facts| facts.currency).or(trial.judge_currency);
+    let currency = trials.iter().find_map(currency);
     CostPart {
         currency,
         total: captured(Side::Subject) + captured(Side::Baseline) + judge,

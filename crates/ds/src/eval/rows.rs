@@ -77,6 +77,7 @@ async fn report_trial(
         judge_cost = judge_cost.saturating_add(receipt.budget.captured);
         judged.push(receipt);
     }
+    let judge_currency = judged.iter().find_map(|receipt| receipt.budget.currency);
     // Both sides of a pair name its two judgements. They are counted once, with the subject.
     let is_second_mention = is_preference && side == Side::Baseline;
     let is_flipped = if is_preference && !is_second_mention { is_flipped(loom, &judged).await? } else { None };
@@ -90,6 +91,7 @@ async fn report_trial(
         receipt_id: row.receipt_id.clone(),
         facts,
         judge_cost: if is_second_mention { 0 } else { judge_cost },
+        judge_currency,
         is_flipped,
     })
 }
