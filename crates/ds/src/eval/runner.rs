@@ -127,6 +127,7 @@ impl SpellRunner {
         };
         let output = reply.outcome.as_ref().and_then(|outcome| outcome.ending.result().cloned());
         let refused = refused_by(&self.loom, run, call.context.run).await?;
+        let message = receipt.error_code.as_ref().map_or(message.clone(), |code| format!("{code}: {message}"));
         let ending = ending_of_receipt(&receipt, output, message, refused);
         Ok(TrialRun {
             turns: reply.outcome.as_ref().map_or(0, |outcome| outcome.turns),

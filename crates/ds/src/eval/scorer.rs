@@ -176,10 +176,7 @@ fn trial_score(scoring: &Scoring) -> TrialScore {
 /// Returns the score of a trial without an output: 0 if the candidate failed itself.
 fn own_failure(ran: &TrialRun) -> Result<TrialScore, JobStop> {
     match &ran.ending {
-        TrialEnding::OwnFailure { code, message } if message.starts_with(code.as_str()) => {
-            Ok(TrialScore::own_failure(message.as_str()))
-        }
-        TrialEnding::OwnFailure { code, message } => Ok(TrialScore::own_failure(format!("{code}: {message}"))),
+        TrialEnding::OwnFailure { message, .. } => Ok(TrialScore::own_failure(message.as_str())),
         TrialEnding::Answered(_)
         | TrialEnding::Infrastructure { .. }
         | TrialEnding::CapReached { .. }
