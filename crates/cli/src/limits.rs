@@ -17,6 +17,8 @@ cantrip_canon::limits! {
     DIFF_TEXT_BYTES: usize = 2 << 10, "bytes";
     /// The maximum number of runs that are listed.
     RUNS_LISTED_MAX: usize = 1_000, "runs";
+    /// The minimum number of runs that `run ls` reads at once. The trials of jobs are among them and are not listed.
+    RUNS_READ_MIN: usize = 100, "runs";
     /// The maximum number of turns of a run whose cost is listed; the latest ones are listed.
     RUN_TURNS_LISTED_MAX: usize = 1_000, "turns";
     /// The maximum number of entities of a run whose cost is listed; the first ones are listed.

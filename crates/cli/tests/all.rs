@@ -26,6 +26,7 @@ mod feeds;
 mod first_hour;
 mod fork;
 mod hands;
+mod jobs;
 mod known_secrets;
 mod load_faults;
 mod loom;

@@ -5,7 +5,8 @@ use std::collections::HashSet;
 use cantrip::canon::{CastId, EntityId, LoomId, RunId, TurnId};
 use cantrip::loom::export::{Format, Redaction, export};
 use cantrip::loom::{
-    AnyId, Ending, EntityView, Error, Event, Journal, ListPage, Loom, PageRequest, RunState, RunView, Seq, Turn,
+    AnyId, Ending, EntityView, Error, Event, Journal, ListPage, Loom, PageRequest, RunKind, RunState, RunView, Seq,
+    Turn,
 };
 use cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip::store_refusal;
@@ -201,6 +202,9 @@ impl Service {
                     told["answer"] = result.clone();
                 }
                 told["outcome"] = json!(outcome);
+            }
+            if view.kind == RunKind::Job {
+                told["job"] = json!(self.job_of_run(run).await?);
             }
             if view.state.is_live() {
                 told["approvals"] = json!(self.pending(run).await?);

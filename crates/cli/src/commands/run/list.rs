@@ -18,7 +18,7 @@ use super::costs::{self, Costs, EntityCost, Spent};
 use crate::args::ids;
 use crate::args::store::Store;
 use crate::commands::{CommandReply, Context};
-use crate::limits::RUNS_LISTED_MAX;
+use crate::limits::{RUNS_LISTED_MAX, RUNS_READ_MIN};
 use crate::process::{self, Presence};
 use cantrip_terminal::approve::trifecta_warning;
 use cantrip_terminal::present::{BOLD, DIM, code_text, cut, program, strip_control, width};
@@ -126,18 +126,21 @@ impl Listing {
         let (mut rows, mut removals) = (Vec::new(), Removals::default());
         let mut page = PageRequest { after: None, most };
         while rows.len() < most {
-            page.most = most - rows.len();
+            page.most = (most - rows.len()).max(RUNS_READ_MIN);
             let listed = loom.latest_runs(self.state.map(recorded_state), page).await.map_err(stored)?;
-            for run in listed.items {
+            // The trials of a job would hide everything else.
+            let is_listed = |run: &RunView| match self.kind {
+                Some(kind) => run.kind == kind,
+                None => run.root_run_id.is_none(),
+            };
+            for run in listed.items.into_iter().filter(is_listed) {
                 // Only the lease shows whether a run has an owner.
                 let row = row(loom, run, &mut removals).await.map_err(stored)?;
-                // The trials of a job would hide everything else.
-                let is_kind = match self.kind {
-                    Some(kind) => row.run.kind == kind,
-                    None => row.run.root_run_id.is_none(),
-                };
-                if is_kind && self.state.is_none_or(|wanted| wanted == row.standing) {
+                if self.state.is_none_or(|wanted| wanted == row.standing) {
                     rows.push(row);
+                }
+                if rows.len() == most {
+                    break;
                 }
             }
             match listed.next {
