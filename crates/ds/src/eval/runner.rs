@@ -1,11 +1,12 @@
 //! The trials of an evaluation: each candidate in its own way.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use cantrip::Waiting;
 use cantrip::canon::RunId;
 use cantrip::loom::{AnyLoom, Contracts, Loom, Outcome, PageRequest, ReceiptFilter};
-use cantrip::reply::{Refusal, codes};
+use cantrip::reply::{Refusal, ReplyType, codes};
+use cantrip::{CastReply, StopLevel, Waiting};
 use cantrip_contract::{CandidateId, Kind, Params, Receipt, ReceiptId};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
@@ -16,6 +17,7 @@ use crate::job::{
     CostBound, PredictTrials, Trial, TrialCall, TrialEnding, TrialRun, TrialRunner, ending_of_receipt,
     refused_by,
 };
+use crate::limits::IN_FLIGHT_LOOK_MS;
 use crate::predict::{Predictor, refuse_store_error};
 
 /// Runs each trial with the runner of its candidate.
@@ -110,7 +112,10 @@ impl SpellRunner {
             authorization: call.context.authorization,
             cancel: call.context.cancel.clone(),
         };
-        let reply = self.spells.cast(trial).await?;
+        let reply = self.cast_settled(trial).await?;
+        if reply.reply().code() == codes::BUSY.any() {
+            return Ok(TrialRun { run: Some(run), ..TrialRun::ended(TrialEnding::Stopped) });
+        }
         if let Some(waiting) = reply.waiting {
             let ending = match waiting {
                 Waiting::Approval { .. } => TrialEnding::NeedsApproval { waiting },
@@ -134,6 +139,22 @@ impl SpellRunner {
             gates: self.gates(reply.outcome.as_ref()).await?,
             ..TrialRun::of_receipt(&receipt, receipt_id, ending, replayed)
         })
+    }
+
+    /// Casts a trial. If another process drives its run, because it began it before it died or lost the job, this waits
+    /// until that one has ended or its lease has expired.
+    async fn cast_settled(&self, trial: SpellTrial) -> Result<CastReply, Refusal> {
+        loop {
+            let reply = self.spells.cast(trial.clone()).await?;
+            let is_busy = reply.reply().code() == codes::BUSY.any();
+            if !is_busy || trial.cancel.level() != StopLevel::Continue {
+                return Ok(reply);
+            }
+            tokio::select! { biased;
+                _ = trial.cancel.wait_for_level(StopLevel::HandBack) => {}
+                () = tokio::time::sleep(Duration::from_millis(IN_FLIGHT_LOOK_MS)) => {}
+            }
+        }
     }
 
     /// Returns the receipt of the cast of a run. Its predicts have receipts of their own.
@@ -166,14 +187,12 @@ impl SpellRunner {
 }
 
 /// Returns how a cast ended that left no receipt: nothing was cast.
-fn without_receipt(reply: &cantrip::CastReply, message: String) -> TrialEnding {
+fn without_receipt(reply: &CastReply, message: String) -> TrialEnding {
     let code = reply.reply().code().as_str().to_owned();
     match reply.reply().reply_type() {
-        cantrip::reply::ReplyType::Denied => {
+        ReplyType::Denied => {
             TrialEnding::Denied { code, message, data: Value::Object(reply.reply().data().clone()) }
         }
-        cantrip::reply::ReplyType::Success
-        | cantrip::reply::ReplyType::Invalid
-        | cantrip::reply::ReplyType::Failure => TrialEnding::Infrastructure { code, message },
+        ReplyType::Success | ReplyType::Invalid | ReplyType::Failure => TrialEnding::Infrastructure { code, message },
     }
 }
