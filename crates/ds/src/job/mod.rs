@@ -33,7 +33,7 @@ pub use context::{JobContext, trial_key};
 pub(crate) use context::purpose_of;
 pub use driver::{JobDriver, JobParts, JobRequest};
 pub use plan::{CostBound, CostPlan};
-pub use predicts::{PredictTrials, TrialInput, ending_of_predict, refused_by};
+pub use predicts::{PredictTrials, TrialInput, refused_by};
 pub use progress::{JobProgressView, JobWatcher};
 pub use reply::JobReply;
 pub use trial::{

@@ -59,7 +59,7 @@ impl PredictTrials {
             ..call.context.predict_options()
         };
         let reply = self.predictor.predict_settled(&self.signature, &input, how).await;
-        self.predictor.trial_run(&reply, call.context.run).await
+        self.predictor.trial_run(reply, call.context.run).await
     }
 }
 
@@ -108,8 +108,9 @@ impl Predictor {
 
     /// Returns how a predict of a job ended. `job` is the run of the job. The same is told of a live outcome and of a
     /// recorded one. A predict that did not even begin is a fault of the job.
-    pub async fn trial_run(&self, reply: &PredictReply, job: RunId) -> Result<TrialRun, Refusal> {
-        let (said, predicted) = (&reply.guarded.reply, reply.predicted.clone());
+    pub async fn trial_run(&self, reply: PredictReply, job: RunId) -> Result<TrialRun, Refusal> {
+        let PredictReply { guarded, predicted } = reply;
+        let said = &guarded.reply;
         if let Some(waiting) = predicted.waiting {
             let ending = match waiting {
                 Waiting::Approval { .. } => TrialEnding::NeedsApproval { waiting },
@@ -153,15 +154,6 @@ impl Predictor {
         let told = recorded_failure(self.runtime.loom(), receipt).await;
         told.map_or_else(|| code.clone(), |told| format!("{code}: {told}"))
     }
-}
-
-/// Returns how a predict of a job, such as a judge's, ended. `job` is the run of the job.
-pub async fn ending_of_predict(
-    predictor: &Predictor,
-    reply: &PredictReply,
-    job: RunId,
-) -> Result<TrialEnding, Refusal> {
-    Ok(predictor.trial_run(reply, job).await?.ending)
 }
 
 /// Returns what the records say about the end of the cast of a receipt that did not succeed.
