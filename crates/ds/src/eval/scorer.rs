@@ -202,17 +202,21 @@ impl<'a> TrialJudge<'a> {
 
     async fn ask_again(&self, question: JudgeQuestion<'_>) -> Result<JudgeAnswer, JobStop> {
         let (mut receipts, mut reason) = (Vec::new(), String::new());
-        for try_number in 1..=JUDGE_TRIES_MAX {
+        let (mut number, mut failures) = (0_u64, 0_u64);
+        while failures < JUDGE_TRIES_MAX {
+            number += 1;
             let how = PredictOptions {
                 artifact: Some(question.artifact.clone()),
                 model: Some(question.model.to_owned()),
-                idempotency_key: Some(format!("{}|judge|{}|{try_number}", self.key, question.number)),
+                idempotency_key: Some(format!("{}|judge|{}|{number}", self.key, question.number)),
                 ..self.context.predict_options()
             };
             let reply = self.predictor.predict_settled(question.signature, &question.input, how).await;
             let ran = self.predictor.trial_run(reply, self.context.run).await.map_err(JobStop::Failed)?;
             receipts.extend(ran.receipt_id);
             match JobStop::from_ending(ran.ending) {
+                // It was stopped with the job before, which goes on now: the question is asked again.
+                Ok(_) if ran.replayed => {}
                 Ok(stop) => return Err(stop),
                 Err(TrialEnding::Answered(output)) => return Ok(JudgeAnswer { output: Ok(output), receipts }),
                 // A judge whose answers match no schema would not answer better under another key.
@@ -223,7 +227,10 @@ impl<'a> TrialJudge<'a> {
                     TrialEnding::Infrastructure { message, .. }
                     | TrialEnding::CapReached { message }
                     | TrialEnding::Denied { message, .. },
-                ) => reason = message,
+                ) => {
+                    reason = message;
+                    failures += 1;
+                }
                 Err(TrialEnding::NeedsApproval { .. } | TrialEnding::Stopped) => return Err(JobStop::Stopped),
             }
         }
