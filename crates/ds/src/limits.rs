@@ -113,6 +113,8 @@ cantrip::canon::limits! {
     EVAL_UNSCORED_PERCENT_MAX: u64 = 5, "percent";
     /// The maximum size of a token of an output, for the worst-case cost of a judge that reads it.
     JUDGED_TOKEN_BYTES_BOUND: u64 = 8, "bytes";
+    /// The maximum number of inputs, the longest ones, whose prompts are measured for the worst cost of a plan.
+    PLANNED_INPUTS_MAX: usize = 500, "inputs";
     /// The number of result rows, receipts or reports of an evaluation that are read at once.
     EVAL_PAGE: usize = 500, "rows";
     /// The maximum number of times that a judge is asked one question because the infrastructure failed.

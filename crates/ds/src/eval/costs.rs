@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::request::EvalRequest;
 use super::setup::{Candidate, EvalSetup};
 use crate::job::{CostBound, CostPlan};
-use crate::limits::JUDGED_TOKEN_BYTES_BOUND;
+use crate::limits::{JUDGED_TOKEN_BYTES_BOUND, PLANNED_INPUTS_MAX};
 use crate::options::PredictOptions;
 use crate::predict::Predictor;
 
@@ -39,11 +39,15 @@ pub(crate) async fn plan_costs(
                     whole: true,
                     ..PredictOptions::default()
                 };
-                for example in setup.examples() {
-                    let once =
-                        predictor.worst_predict_cost(artifact.signature_id(), artifact, &example.input, &how).await?;
+                let (measured, others) = measured_inputs(setup);
+                let mut largest = CostBound::Free;
+                for input in measured {
+                    let once = predictor.worst_predict_cost(artifact.signature_id(), artifact, input, &how).await?;
+                    largest = larger(largest, once);
                     worst = worst.plus(once.times(setup.spec.epochs));
                 }
+                // A longer input makes a longer prompt, so the shorter ones cost no more than these.
+                worst = worst.plus(largest.times(others.saturating_mul(setup.spec.epochs)));
                 let own = model.as_deref().or(artifact.params().model.as_deref()).unwrap_or_default();
                 let mean = predictor.likely_predict_cost(artifact.signature_id(), own).await?;
                 likely = add_likely(likely, mean, trials);
@@ -75,6 +79,29 @@ pub(crate) async fn plan_costs(
         max_calls: request.max_calls,
         authorization: payer.await?.id.to_string(),
     })
+}
+
+/// Returns the longest inputs, whose prompts are measured one by one, and the number of the others.
+fn measured_inputs(setup: &EvalSetup) -> (Vec<&Value>, u64) {
+    let examples = setup.examples();
+    let mut inputs: Vec<(usize, &Value)> = examples
+        .iter()
+        .map(|example| (canonical(&example.input).map_or(0, |text| text.len()), &example.input))
+        .collect();
+    inputs.sort_by_key(|(length, _)| std::cmp::Reverse(*length));
+    let others = inputs.len().saturating_sub(PLANNED_INPUTS_MAX) as u64;
+    (inputs.into_iter().take(PLANNED_INPUTS_MAX).map(|(_, input)| input).collect(), others)
+}
+
+/// Returns the larger of two bounds. An unknown one is larger than any.
+fn larger(one: CostBound, other: CostBound) -> CostBound {
+    match (one, other) {
+        (CostBound::Unknown, _) | (_, CostBound::Unknown) => CostBound::Unknown,
+        (CostBound::Free, bound) | (bound, CostBound::Free) => bound,
+        (CostBound::AtMost(one), CostBound::AtMost(other)) => {
+            CostBound::AtMost(if one.micros() >= other.micros() { one } else { other })
+        }
+    }
 }
 
 /// Returns the model that is named where a price is unknown: that of the trials, or else of the judge.
