@@ -6,7 +6,9 @@
 mod support;
 
 use cantrip_contract::{ContractFault, EvalStatus, ImproveFault, ImproveRow, JobStatus, Split};
-use cantrip_loom::{AppendOutcome, Conflict, Improvements, JobClosed, Journal, Loom, PageRequest, Seq, Step};
+use cantrip_loom::{
+    AppendOutcome, Conflict, Improvements, JobClosed, JobScored, Journal, Loom, PageRequest, Seq, Step,
+};
 use cantrip_loom_suite::LoomWriter;
 use cantrip_loom_suite::improve_fixtures::{
     SampleJob, dataset, eval_spec, ground, improve, job_step, open_job, spell, step_of, test_set,
@@ -51,9 +53,18 @@ async fn evaluated(store: &Store) -> SampleJob {
     assert_eq!(store.append(step).await.unwrap(), AppendOutcome::Committed(Seq::START));
     let job = open_job(&mut weaver, &eval_spec(&set, 0)).await;
     let (row, feedback) = job.result(2, &set.examples()[0].id, 1_000_000, weaver.now());
-    let asked = cantrip_loom::JobAsked { number: 1, digest: set.hash(), trials: 1, proposals: 0 };
+    let scored = JobScored {
+        candidate_id: row.candidate_id.clone(),
+        example_id: row.example_id.clone(),
+        epoch: row.epoch,
+        try_number: row.try_number,
+        score: row.score_micro,
+        unscored: None,
+        own_failure: false,
+        receipt_id: None,
+    };
     let step =
-        step_of(&mut weaver, &job, asked).contract(improve(ImproveRow::Result(Box::new(row)))).bodies([feedback]);
+        step_of(&mut weaver, &job, scored).contract(improve(ImproveRow::Result(Box::new(row)))).bodies([feedback]);
     weaver.commit(step).await;
     let step = close(&mut weaver, &job, 1);
     weaver.commit(step).await;
@@ -117,6 +128,7 @@ async fn an_edited_row_is_named<K: Kit>(_: K) {
         ("ds_dataset_versions", "UPDATE ds_dataset_versions SET version = 2", "ds_dataset_versions"),
         ("ds_metrics", "UPDATE ds_metrics SET body = '{}'", "metric"),
         ("ds_jobs", "UPDATE ds_jobs SET split = 'train'", "ds_jobs"),
+        ("ds_example_results", "UPDATE ds_example_results SET score = 0", "ds_example_results"),
         ("ds_example_results", "UPDATE ds_example_results SET feedback_hash = job_id", "column"),
         ("ds_eval_reports", "UPDATE ds_eval_reports SET verdict = 'better'", "ds_eval_reports"),
         ("ds_looks", "UPDATE ds_looks SET k = 2", "ds_looks"),

@@ -3,15 +3,16 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use cantrip_canon::{Hash, json};
+use cantrip_canon::{Hash, JobId, RunId, json};
 use cantrip_contract::{
-    DatasetExampleRow, DatasetRow, Example, JobRow, JobSpec, LookRow, Split, Verdict, VerdictRow, is_look_at,
+    DatasetExampleRow, DatasetRow, Example, JobRow, JobSpec, LookRow, Split, TrialRef, Verdict, VerdictRow, is_look_at,
 };
-use cantrip_loom::Error;
+use cantrip_loom::{Error, Event, JobScored, Kind};
 use serde_json::Value as Json;
 
-use super::{rows, statements};
+use super::{OF_TRIAL, one, rows, statements, trial_values};
 use crate::connection::{DbConnection, SqlStatement};
+use crate::events::{BEFORE, COLUMNS, StoredStep};
 use crate::failure::StoreFault;
 use crate::limits::READ_STEPS_MAX;
 use crate::row_check::row_fault;
@@ -47,6 +48,7 @@ pub(crate) async fn row_faults(link: &mut DbConnection) -> Result<Vec<String>, S
         faults.extend(row_fault(link, &written, 2, &[]).await?);
     }
     faults.extend(result_faults(link).await?);
+    faults.extend(scored_faults(link).await?);
     faults.extend(report_faults(link).await?);
     faults.extend(look_faults(link).await?);
     Ok(faults)
@@ -197,10 +199,53 @@ async fn result_faults(link: &mut DbConnection) -> Result<Vec<String>, StoreFaul
     let sql = "SELECT e.job_id, e.example_id FROM ds_example_results e WHERE NOT EXISTS \
                (SELECT 1 FROM bodies b WHERE b.body_hash = e.feedback_hash) ORDER BY e.result_key";
     for mut row in link.query(sql, values![]).await? {
-        let (job, example): (cantrip_canon::JobId, String) = (row.id()?, row.text()?);
+        let (job, example): (JobId, String) = (row.id()?, row.text()?);
         faults.push(format!("ds_example_results: the feedback of example {example} in job {job} is missing"));
     }
     Ok(faults)
+}
+
+/// Compares the records of scored trials with the rows of their results.
+async fn scored_faults(link: &mut DbConnection) -> Result<Vec<String>, StoreFault> {
+    let mut faults = Vec::new();
+    let sql = format!(
+        "SELECT {COLUMNS} FROM run_events e {BEFORE} WHERE r.run_id = ?1 AND e.seq > ?2 ORDER BY e.seq LIMIT ?3"
+    );
+    for mut row in link.query("SELECT job_id, run_id FROM ds_jobs ORDER BY job_key", values![]).await? {
+        let (job_id, run): (JobId, RunId) = (row.id()?, row.id()?);
+        let mut after = 0;
+        loop {
+            let found = link.query(&sql, values![run, after, READ_STEPS_MAX as u64]).await?;
+            if found.is_empty() {
+                break;
+            }
+            for mut row in found {
+                let step = StoredStep::read(&mut row)?;
+                after = step.seq.get();
+                for record in step.records.iter().filter(|record| record.kind == Kind::JobScored) {
+                    if let Event::JobScored(scored) = record.event()?
+                        && !is_stored_as(link, job_id, &scored).await?
+                    {
+                        let (id, job) = (&scored.example_id, job_id);
+                        faults
+                            .push(format!("ds_example_results: example {id} in job {job} is not what its record says"));
+                    }
+                }
+            }
+        }
+    }
+    Ok(faults)
+}
+
+/// Returns true if the result of a trial is stored as its record says.
+async fn is_stored_as(link: &mut DbConnection, job_id: JobId, scored: &JobScored) -> Result<bool, StoreFault> {
+    let (candidate_id, example_id) = (scored.candidate_id.clone(), scored.example_id.clone());
+    let trial = TrialRef { job_id, candidate_id, example_id, epoch: scored.epoch };
+    let Some((_, row)) = one(link, &rows::results(OF_TRIAL), &trial_values(&trial), rows::result).await? else {
+        return Ok(false);
+    };
+    Ok((row.score_micro, row.unscored, row.own_failure) == (scored.score, scored.unscored, scored.own_failure)
+        && (row.try_number, &row.receipt_id) == (scored.try_number, &scored.receipt_id))
 }
 
 /// Compares reports with their bodies and their jobs.
