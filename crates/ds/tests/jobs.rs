@@ -449,6 +449,9 @@ async fn an_interrupted_job_waits_and_goes_on_and_a_cancelled_one_settles_every_
         process.is_clean().await;
         let kept = process.results(&process.job(run).await).await;
         assert!(settled.iter().all(|row| kept.contains(row)) && kept.len() < 12);
+        // No trial is left that waits for somebody.
+        let waiting = process.loom.runs_in(RunState::Waiting, PageRequest::FIRST).await.unwrap().items;
+        assert_eq!(waiting.len(), 0, "{waiting:?}");
         // And continued.
         let reply = process.driver.reopen(run, JobContinuation::default(), process.parts(12), 4, &Cancel::new()).await;
         assert_code(&reply.guarded.reply, codes::EVALUATED);

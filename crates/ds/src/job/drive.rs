@@ -24,8 +24,8 @@ use super::funds::Promises;
 use super::lease::{JobWrites, OwnedRun};
 use super::load::{JobTerms, LoadedJob, job_of_run, load};
 use super::progress::ProgressTracker;
-use super::trial::JobStop;
-use crate::limits::CLOSE_TRIES_MAX;
+use super::trial::{JobStop, TrialCall};
+use crate::limits::{CLOSE_TRIES_MAX, TRIAL_TRIES_MAX, TRIALS_TOGETHER_MAX};
 use crate::predict::refuse_store_error;
 
 /// The candidate that a job chose, if it chooses one.
@@ -165,6 +165,7 @@ impl<'a> ActiveJob<'a> {
                     self.close(JobEndKind::Failed, Some(error)).await
                 }
                 (_, StopLevel::Cancel) => {
+                    self.end_trials().await?;
                     let refusal = codes::ended_from_outside(self.context.owner.as_str(), "cancelled");
                     let error = self.recorded(refusal.into()).await;
                     self.close(JobEndKind::Cancelled, Some(error)).await
@@ -204,6 +205,21 @@ impl<'a> ActiveJob<'a> {
                 Ok(None)
             }
         }
+    }
+
+    /// Ends the trials that were begun and left when the job was parked: they would wait for ever. Trials begin in the
+    /// order of their Ask, so they are among the first that have no result.
+    async fn end_trials(&self) -> Result<(), Refusal> {
+        let Ask::Try(trials) = self.parts.source.next(&self.state) else { return Ok(()) };
+        let left = trials.iter().filter(|trial| self.state.result(trial).is_none()).take(TRIALS_TOGETHER_MAX);
+        for trial in left {
+            for try_number in 1..=TRIAL_TRIES_MAX {
+                let key = self.context.key(trial, try_number);
+                let call = TrialCall { trial, try_number, key: &key, context: &self.context };
+                self.parts.trials.end(call).await?;
+            }
+        }
+        Ok(())
     }
 
     /// Records an Ask after its bounds are checked. An Ask that is on record was checked before, with the counts of that

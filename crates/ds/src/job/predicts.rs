@@ -8,8 +8,8 @@ use cantrip::canon::{Money, RunId};
 use cantrip::loom::{AnyLoom, Contracts, Ending, Error, Ledger, Loom};
 use cantrip::reply::{Refusal, Reply, codes};
 use cantrip::spend::Ruling;
-use cantrip::{StopLevel, Waiting};
-use cantrip_contract::{CompiledId, ExampleId, Params, Receipt, ReceiptId, SignatureId, Status};
+use cantrip::{Cancel, StopLevel, Waiting};
+use cantrip_contract::{CompiledId, ExampleId, Params, PredictKey, Receipt, ReceiptId, SignatureId, Status};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
@@ -66,6 +66,21 @@ impl PredictTrials {
 impl TrialRunner for PredictTrials {
     fn run<'a>(&'a self, call: TrialCall<'a>) -> BoxFuture<'a, Result<TrialRun, Refusal>> {
         Box::pin(self.try_trial(call))
+    }
+
+    fn end<'a>(&'a self, call: TrialCall<'a>) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(async move {
+            let owner = call.context.owner.clone();
+            let key = PredictKey { owner, signature_id: self.signature.clone(), key: call.key.to_owned() };
+            let found = self.predictor.runtime.loom().predict_of_key(key).await.map_err(refuse_store_error)?;
+            if let Some(row) = found.filter(|row| row.end.is_none()) {
+                let cancel = Cancel::new();
+                cancel.cancel();
+                // A predict that another process drives is left to it: that process is asked to end it too.
+                let _ = self.predictor.resume(row.run_id, &cancel).await;
+            }
+            Ok(())
+        })
     }
 
     fn worst<'a>(&'a self, trial: &'a Trial) -> BoxFuture<'a, Result<CostBound, Refusal>> {

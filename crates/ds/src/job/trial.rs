@@ -99,6 +99,13 @@ pub trait TrialRunner: Send + Sync {
     /// or of the job itself, and ends the job.
     fn run<'a>(&'a self, call: TrialCall<'a>) -> BoxFuture<'a, Result<TrialRun, Refusal>>;
 
+    /// Ends a try that was begun and left, because its job is cancelled. A try that was not begun, or has ended, is left as
+    /// it is.
+    fn end<'a>(&'a self, call: TrialCall<'a>) -> BoxFuture<'a, Result<(), Refusal>> {
+        let _ = call;
+        Box::pin(std::future::ready(Ok(())))
+    }
+
     /// Returns the most that one try of this trial can cost. Asked only if the job has a budget: a try that the rest of
     /// the budget does not pay for is not begun.
     fn worst<'a>(&'a self, trial: &'a Trial) -> BoxFuture<'a, Result<CostBound, Refusal>>;
