@@ -47,7 +47,9 @@ fn answers(request: &Value, output: &Value) -> Value {
 fn routes(request: &Value) -> Value {
     let text = request["messages"].to_string();
     if text.contains("rubric") {
-        let is_good = text.contains("true");
+        let (_, output) = text.split_once("<output>").unwrap_or_default();
+        let (output, _) = output.split_once("</output>").unwrap_or_default();
+        let is_good = output.contains("true");
         return answers(request, &json!({"score": if is_good { 1 } else { 0 }, "feedback": "it is not about money"}));
     }
     let is_right = text.contains("carefully") || (text.contains("slightly") && text.contains("easy"));
@@ -135,14 +137,18 @@ impl Desk {
     /// Changes the file of the store by hand.
     fn edit(&self, statement: &str) {
         let file = rusqlite::Connection::open(self.folder.path().join("kept/loom.db")).expect("a store");
-        let triggers: Vec<String> = {
-            let mut asked = file.prepare("SELECT name FROM sqlite_master WHERE type = 'trigger'").expect("a schema");
-            asked.query_map([], |row| row.get(0)).expect("names").map(|name| name.expect("a name")).collect()
+        let triggers: Vec<(String, String)> = {
+            let mut asked = file.prepare("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").expect("a schema");
+            let rows = asked.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("triggers");
+            rows.map(|trigger| trigger.expect("a trigger")).collect()
         };
-        for trigger in triggers {
-            file.execute_batch(&format!("DROP TRIGGER {trigger}")).expect("a trigger");
+        for (name, _) in &triggers {
+            file.execute_batch(&format!("DROP TRIGGER {name}")).expect("a trigger");
         }
         assert!(file.execute(statement, []).expect("a change") > 0, "{statement}");
+        for (_, sql) in &triggers {
+            file.execute_batch(sql).expect("the trigger again");
+        }
     }
 }
 

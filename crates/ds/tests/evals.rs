@@ -574,17 +574,22 @@ async fn after_twenty_looks_a_test_split_is_spent_before_any_call() {
     desk.evaluated(request).await;
 }
 
-/// Opens the file of a store by hand, without the triggers that protect it.
-fn by_hand(folder: &Path) -> rusqlite::Connection {
+/// Changes the file of a store by hand, around the triggers that protect it. Returns the number of changed rows.
+fn edit_by_hand(folder: &Path, statement: &str) -> usize {
     let file = rusqlite::Connection::open(folder.join("loom.db")).unwrap();
-    let triggers: Vec<String> = {
-        let mut asked = file.prepare("SELECT name FROM sqlite_master WHERE type = 'trigger'").unwrap();
-        asked.query_map([], |row| row.get(0)).unwrap().map(Result::unwrap).collect()
+    let triggers: Vec<(String, String)> = {
+        let mut asked = file.prepare("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").unwrap();
+        let rows = asked.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        rows.map(Result::unwrap).collect()
     };
-    for trigger in triggers {
-        file.execute_batch(&format!("DROP TRIGGER {trigger}")).unwrap();
+    for (name, _) in &triggers {
+        file.execute_batch(&format!("DROP TRIGGER {name}")).unwrap();
     }
-    file
+    let changed = file.execute(statement, []).unwrap();
+    for (_, sql) in &triggers {
+        file.execute_batch(sql).unwrap();
+    }
+    changed
 }
 
 #[tokio::test]
@@ -607,8 +612,7 @@ async fn an_edited_score_row_receipt_report_or_artifact_is_named() {
         let report = desk.evaluated(desk.request("tickets", exact())).await;
         assert_eq!(report.delta.unwrap().wins, 5);
         desk.assert_verified(&report.eval_id).await;
-        let changed = by_hand(folder.path()).execute(edit, []).unwrap();
-        assert!(changed > 0, "{edit}");
+        assert!(edit_by_hand(folder.path(), edit) > 0, "{edit}");
         // A process that did not write the rows reads them.
         let loom = AnyLoom::new(Store::sqlite(folder.path().join("loom.db")).unwrap());
         let (clock, ids) = (Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)));
