@@ -146,9 +146,9 @@ fn the_trials_of_a_spell_change_nothing_outside_of_their_copies_and_the_plan_nam
     project.assert_untouched();
     let unknown = project.eval("worker", &["--gate", "serch", "--yes"]);
     enveloped(&unknown, codes::CONFIG_INVALID.any());
-    for verify in [["receipt", "verify"].as_slice(), &["spend", "verify"]] {
-        let arguments = if verify[0] == "receipt" { vec!["receipt", "verify", "--all"] } else { verify.to_vec() };
-        assert!(project.run(&arguments).status.success(), "{arguments:?}");
+    for arguments in [["receipt", "verify", "--all"].as_slice(), ["spend", "verify"].as_slice()] {
+        let verified = project.run(arguments);
+        assert!(verified.status.success(), "{arguments:?}: {verified:?}");
     }
 }
 
