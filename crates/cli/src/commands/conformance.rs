@@ -11,7 +11,7 @@ use cantrip_loom::{AnyLoom, Jsonl};
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use serde_json::{Value, json};
 
-use crate::args::spells;
+use cantrip_local::spells;
 use cantrip_terminal::present::{Present, answer};
 
 /// Run conformance tests from case files against this runtime.

@@ -15,8 +15,8 @@ use cantrip_service::{PointerRequest, PreviewCallers, Promotion, RolloutAction, 
 use serde_json::Value;
 
 use super::{CommandReply, Context, run_on_store, with_text};
-use crate::args::store::Access;
 use crate::args::{ids, input_files, signatures};
+use cantrip_local::store::Access;
 use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
 
 /// Deploy artifacts: set the live artifact of a signature, run a canary, promote it, or roll back.

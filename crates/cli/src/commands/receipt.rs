@@ -11,9 +11,9 @@ use cantrip_service::Service;
 use serde_json::{Value, json};
 
 use super::{CommandReply, Context, print_reply, run_on_store, with_text};
-use crate::args::store::Access;
 use crate::args::{ids, input_files, signatures};
 use crate::limits::RECEIPTS_LISTED_MAX;
+use cantrip_local::store::Access;
 use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
 
 /// List, show and verify receipts (the audit records of predicts and casts).

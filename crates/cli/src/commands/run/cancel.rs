@@ -10,10 +10,10 @@ use cantrip_service::Service;
 use serde_json::json;
 
 use crate::args::ids;
-use crate::args::store::Store;
 use crate::commands::{CommandReply, Context};
 use crate::limits::CANCEL_WAIT_MS;
-use crate::process;
+use cantrip_local::process;
+use cantrip_local::store::Store;
 use cantrip_terminal::present::program;
 
 #[derive(Debug, clap::Args)]
