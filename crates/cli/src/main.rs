@@ -167,7 +167,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
     let guard = guard();
     let present = Present { json };
     // A command without a store: its text is drawn only for a person.
-    let at_once = async |name: &str, reply: &dyn Fn(ReplyBuilder) -> Reply, draw: &dyn Fn() -> String| {
+    let at_once = async |name: &str, reply: &(dyn Fn(ReplyBuilder) -> Reply + Sync), draw: &dyn Fn() -> String| {
         present.reply(guard.call(Call::surface(name), |rb| async { reply(rb) }).await, draw)
     };
     match command {

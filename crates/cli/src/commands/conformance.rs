@@ -89,10 +89,10 @@ impl Conformance {
         let suite = Suite { loom: open_loom(&self.store)?, mediums };
         let (ids, clock) = (IdSource::new(MachineEntropy), MachineClock::new());
         let mut tally = Tally::default();
-        for (number, case) in &cases {
+        for (number, case) in cases {
             let name = format!("conformance-{number}-{:032x}", ids.next_bits(clock.now().wall));
-            let verdict = suite.judge(case, name).await;
-            tally.take(*number, case, verdict, present);
+            let verdict = suite.judge(&case, name).await;
+            tally.take(number, &case, verdict, present);
         }
         tally.close(present);
         Ok(tally)
