@@ -200,7 +200,11 @@ impl Agent {
     }
 
     /// Runs the work inside the safety wrapper: one reply and one log line for each request.
-    async fn answer<T>(&self, name: &str, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, acp::Error> {
+    async fn answer<T: Send>(
+        &self,
+        name: &str,
+        work: impl Future<Output = Result<T, Refusal>> + Send,
+    ) -> Result<T, acp::Error> {
         let mut given = None;
         let guarded = self.host.runtime().guard().call(Call::surface(name), |rb| async {
             rb.answer(work.await.map(|value| {
