@@ -202,6 +202,8 @@ cargo fmt --all --check
 
 step "lint"
 cargo clippy --workspace --all-targets --profile test --locked --quiet -- -D warnings
+# The binary of a first `cargo run`, which leaves out what the tests have.
+cargo clippy --package cantrip-cli --profile test --locked --quiet -- -D warnings
 
 step "documentation builds without warnings"
 RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --profile test --quiet

@@ -210,6 +210,24 @@ async fn a_replay_with_another_circle_names_the_first_difference() {
 }
 
 #[tokio::test]
+async fn a_fork_whose_programs_run_differently_now_is_told_at_which_turn() {
+    let (runtime, count) = (memory(), Count::default());
+    let crystal =
+        script([Response::code("var x = count(1)"), Response::code("done(x)"), Response::code("done(typeof x)")]);
+    let cantrip = coding(&crystal).gate(counting("count", &count)).build().unwrap();
+    let cast = runtime.cast(&cantrip, CastOptions::on("go")).await;
+    let thread = runtime.loom().thread(cast.outcome.unwrap().leaf.unwrap()).await.unwrap();
+    let narrower = coding(&crystal).gate(counting("count", &count)).ward("remove_gate", "count").build().unwrap();
+    let fork = runtime.fork(&narrower, thread.turns[0].id, ForkOptions::on("look")).await;
+    assert_eq!(fork.answer(), Some(&json!("undefined")), "{:?}", fork.reply());
+    let leaf = fork.outcome.as_ref().unwrap().leaf.unwrap();
+    let turns = runtime.loom().thread(leaf).await.unwrap().turns;
+    let lost = "[environment lost: replay differs at turn 1]";
+    assert_eq!(turns.last().unwrap().outputs[0].environment_lost.as_deref(), Some(lost));
+    assert_eq!(count.get(), 1, "a replay calls no gate");
+}
+
+#[tokio::test]
 async fn a_gate_called_from_code_is_shown_below_its_program() {
     let (channel, mut seen) = Channel::new();
     let runtime = memory().with_watcher(channel);

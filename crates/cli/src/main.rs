@@ -4,15 +4,9 @@
 //! Its text, its envelope (`--json`) and the exit status all come from that one value.
 
 mod args;
-mod cages;
 mod commands;
 mod demo;
 mod limits;
-mod origin;
-mod predictor;
-mod process;
-mod runtime;
-mod spell_catalog;
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -112,7 +106,7 @@ fn main() -> ExitCode {
     present::before_exit(telemetry::end);
     // This must come before any file of a project is read, because an earlier process may have been killed with a shell
     // open in the project.
-    cages::sweep_abandoned();
+    cantrip_local::cages::sweep_abandoned();
     // A server handles many callers at once.
     let mut runtime = if matches!(cantrip.command, Command::Serve(_)) {
         tokio::runtime::Builder::new_multi_thread()
@@ -179,7 +173,7 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
     let guard = guard();
     let present = Present { json };
     // A command without a store: its text is drawn only for a person.
-    let at_once = async |name: &str, reply: &dyn Fn(ReplyBuilder) -> Reply, draw: &dyn Fn() -> String| {
+    let at_once = async |name: &str, reply: &(dyn Fn(ReplyBuilder) -> Reply + Sync), draw: &dyn Fn() -> String| {
         present.reply(guard.call(Call::surface(name), |rb| async { reply(rb) }).await, draw)
     };
     match command {

@@ -98,7 +98,7 @@ fn parameters_that_a_spell_cannot_honour_are_refused_by_name() {
     }
     let (_, runs) = server.ask("GET", "/v1/runs", None);
     assert_eq!(runs["data"]["value"]["items"], json!([]), "nothing was cast");
-    // What changes nothing is taken.
+    // A parameter that changes nothing is taken.
     let nothing = json!({
         "n": 1, "tools": [], "tool_choice": "none", "functions": null, "function_call": "auto", "temperature": 0.3,
         "response_format": {"type": "text"},

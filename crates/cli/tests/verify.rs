@@ -153,7 +153,7 @@ fn a_damaged_log_is_said_with_what_is_lost_and_stays_as_it_is() {
     assert!(doctor.to_string().contains("write-ahead log"), "{doctor}");
     let shown = folder.run(&VERIFY);
     assert_eq!(shown.status.code(), Some(4));
-    // What the hint says works: without the log, the file itself is read.
+    // The hint is right: without the log, the file itself is read.
     fs::rename(&log, folder.path().join("kept/damaged-wal")).expect("the log is moved away");
     folder.envelope(&VERIFY, codes::VERIFIED.any());
 }

@@ -8,6 +8,7 @@ use cantrip_loom::export::{Format, Redaction};
 use cantrip_loom::{Actor, AnyLoom, Content, Ending, Error, ListPage, Loom, Outcome, PageRequest, Thread, Turn};
 use cantrip_reply::{GuardedReply, ReplyType};
 use cantrip_service::{CastRequest, ForkRequest, RewardRequest};
+use futures_util::future::BoxFuture;
 
 use crate::absent;
 use crate::acp::AcpResponse;
@@ -188,28 +189,31 @@ impl CaseEnvironment<'_> {
 
     /// Returns all turns of the loom, in the order of writing.
     pub(crate) async fn turns(&self) -> Result<Vec<Turn>, String> {
-        self.all_pages(async |loom, page| loom.turns(self.loom(), page).await).await
+        let of = self.loom();
+        self.all_pages(|loom, page| Box::pin(loom.turns(of, page))).await
     }
 
     pub(crate) async fn leaves(&self) -> Result<Vec<cantrip_canon::TurnId>, String> {
-        self.all_pages(async |loom, page| loom.leaves(self.loom(), page).await).await
+        let of = self.loom();
+        self.all_pages(|loom, page| Box::pin(loom.leaves(of, page))).await
     }
 
     pub(crate) async fn entities(&self) -> Result<Vec<cantrip_loom::EntityView>, String> {
-        self.all_pages(async |loom, page| loom.entities(self.loom(), page).await).await
+        let of = self.loom();
+        self.all_pages(|loom, page| Box::pin(loom.entities(of, page))).await
     }
 
     /// Reads every page of a list of the loom; empty if the loom has no record.
     async fn all_pages<T>(
         &self,
-        page: impl AsyncFn(&AnyLoom, PageRequest) -> Result<ListPage<T>, Error>,
+        list: impl Fn(&'_ AnyLoom, PageRequest) -> BoxFuture<'_, Result<ListPage<T>, Error>>,
     ) -> Result<Vec<T>, String> {
         let (mut all, mut next) = (Vec::new(), PageRequest::FIRST);
         if !self.has_records().await? {
             return Ok(all);
         }
         loop {
-            let ListPage { items, next: after } = page(self.service.runtime().loom(), next).await.map_err(unread)?;
+            let ListPage { items, next: after } = list(self.service.runtime().loom(), next).await.map_err(unread)?;
             all.extend(items);
             match after {
                 Some(after) => next = PageRequest { after: Some(after), ..PageRequest::FIRST },

@@ -35,6 +35,7 @@ use cantrip_circle::{Medium, MediumKind};
 use cantrip_crystal::tree::Issue;
 use cantrip_loom::{AnyLoom, MemoryLoom};
 use cantrip_reply::{Invalid, ReplyDraft, codes};
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tracing::level_filters::LevelFilter;
 
@@ -127,7 +128,8 @@ impl Suite {
         }
         let begun = Instant::now();
         let limit = Duration::from_millis(CASE_MS_MAX);
-        match tokio::time::timeout(limit, faults(runs, self, name)).await {
+        let judged: BoxFuture<'_, Vec<String>> = Box::pin(faults(runs, self, name));
+        match tokio::time::timeout(limit, judged).await {
             Ok(faults) if faults.is_empty() => Verdict::Passed(begun.elapsed()),
             Ok(faults) => Verdict::Failed(faults.join("; ")),
             Err(_) => Verdict::Failed(format!("not finished within {CASE_MS_MAX} ms")),

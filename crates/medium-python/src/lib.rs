@@ -12,22 +12,43 @@
 //! memory by far inside of one native call ends its worker, and the worker of a session that stays in one native call
 //! for too long is killed.
 
+#[cfg(not(feature = "interpreter"))]
+mod absent;
+#[cfg(feature = "interpreter")]
 mod exception_arguments;
+#[cfg(feature = "interpreter")]
 mod host;
+#[cfg(feature = "interpreter")]
 mod last_expression;
 pub mod limits;
+#[cfg(feature = "interpreter")]
 mod medium;
+#[cfg(feature = "interpreter")]
 mod memory;
+#[cfg(feature = "interpreter")]
 mod meter;
+#[cfg(feature = "interpreter")]
 mod session;
+#[cfg(feature = "interpreter")]
 mod session_host;
+#[cfg(feature = "interpreter")]
 mod surrogates;
+#[cfg(feature = "interpreter")]
 mod value;
+#[cfg(feature = "interpreter")]
 mod wire;
+#[cfg(feature = "interpreter")]
 mod worker;
+#[cfg(feature = "interpreter")]
 mod worker_handle;
 
+#[cfg(not(feature = "interpreter"))]
+pub use absent::{CountingAllocator, Options, Python, StartError, is_counting, serve};
+#[cfg(feature = "interpreter")]
 pub use host::{Options, StartError};
+#[cfg(feature = "interpreter")]
 pub use medium::Python;
+#[cfg(feature = "interpreter")]
 pub use memory::{CountingAllocator, is_counting};
+#[cfg(feature = "interpreter")]
 pub use worker::serve;

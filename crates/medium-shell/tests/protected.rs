@@ -58,7 +58,11 @@ async fn attack_reading_a_key_by_its_second_name() {
         fs::hard_link(folder.join(".env"), folder.join("notes.txt")).unwrap();
         shell
     });
-    assert_eq!(entity.output("cat .env notes.txt").await, "");
+    // Whether the mask reads as an empty file or cannot be opened is up to the kernel.
+    for name in [".env", "notes.txt"] {
+        let read = entity.output(&format!("cat {name}")).await;
+        assert!(!read.contains("s3cret"), "{name}: {read}");
+    }
     let ran = entity.run("echo planted > notes.txt").await;
     assert_ne!(ran["exit_status"], json!(0), "{ran}");
     assert_eq!(fs::read_to_string(entity.path(".env")).unwrap(), "KEY=s3cret");

@@ -205,7 +205,7 @@ impl Guard {
     pub async fn call<F, R>(&self, call: Call, tool: F) -> GuardedReply
     where
         F: FnOnce(ReplyBuilder) -> R,
-        R: Future<Output = Reply>,
+        R: Future<Output = Reply> + Send,
     {
         match self.start(call, tool) {
             Ok(running) => running.await.0,
@@ -217,7 +217,7 @@ impl Guard {
     pub async fn call_returning<F, R, T>(&self, call: Call, tool: F) -> (GuardedReply, Option<T>)
     where
         F: FnOnce(ReplyBuilder) -> R,
-        R: Future<Output = (Reply, T)>,
+        R: Future<Output = (Reply, T)> + Send,
         T: 'static,
     {
         match self.start(call, tool) {
@@ -271,10 +271,10 @@ impl Guard {
     }
 
     /// Begins a call on the task of the caller. Fails with its reply if the call ends before its tool runs.
-    fn start<F, R>(&self, call: Call, tool: F) -> Result<GuardedFuture<R>, Box<GuardedReply>>
+    fn start<'a, F, R>(&self, call: Call, tool: F) -> Result<GuardedFuture<'a, R::Output>, Box<GuardedReply>>
     where
         F: FnOnce(ReplyBuilder) -> R,
-        R: Future<Output: ToolOutput>,
+        R: Future<Output: ToolOutput> + Send + 'a,
     {
         let (flight, rb) = self.begin(call, None)?;
         match catch_panic(|| tool(rb)) {
@@ -283,7 +283,7 @@ impl Guard {
         }
     }
 
-    async fn run_detached<F, R>(&self, call: Call, tool: F) -> (GuardedReply, Option<ValueOf<R>>)
+    async fn run_detached<F, R>(&self, call: Call, tool: F) -> (GuardedReply, Option<ValueOf<R::Output>>)
     where
         F: FnOnce(ReplyBuilder) -> R,
         R: Future<Output: ToolOutput<Value: Send>> + Send + 'static,

@@ -111,13 +111,15 @@ fn discard(payload: Box<dyn Any + Send>) {
 }
 
 /// A future whose panics are caught, both when it is polled and when it is dropped.
-#[derive(Debug)]
-pub(crate) struct CatchPanic<F> {
-    future: Option<Pin<Box<F>>>,
+///
+/// The type of the future is erased: every guarded call would otherwise be compiled with a copy of the wrapper, of which
+/// there are hundreds, in each crate that makes or awaits it.
+pub(crate) struct CatchPanic<'a, T> {
+    future: Option<Pin<Box<dyn Future<Output = T> + Send + 'a>>>,
 }
 
-impl<F: Future> CatchPanic<F> {
-    pub(crate) fn new(future: F) -> Self {
+impl<'a, T> CatchPanic<'a, T> {
+    pub(crate) fn new(future: impl Future<Output = T> + Send + 'a) -> Self {
         Self { future: Some(Box::pin(future)) }
     }
 
@@ -127,7 +129,7 @@ impl<F: Future> CatchPanic<F> {
         catch_panic(|| drop(future))
     }
 
-    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<F::Output, Panic>> {
+    pub(crate) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<T, Panic>> {
         let Some(future) = self.future.as_mut() else {
             return Poll::Ready(Err(Panic::from_message("a call was polled after its end")));
         };

@@ -29,7 +29,7 @@ pub fn guard() -> Guard {
 }
 
 /// Runs a tool that never waits inside the wrapper and returns its reply.
-pub fn guarded(tool: impl FnOnce(ReplyBuilder) -> Reply) -> GuardedReply {
+pub fn guarded(tool: impl FnOnce(ReplyBuilder) -> Reply + Send) -> GuardedReply {
     guard()
         .call(Call::surface("test"), |rb| async { tool(rb) })
         .now_or_never()

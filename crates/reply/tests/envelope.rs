@@ -9,7 +9,7 @@ use cantrip_reply::{Call, Envelope, Guard, GuardedReply, Reply, ReplyBuilder, co
 use serde_json::json;
 
 /// The envelope of a call with this trace and this duration.
-async fn envelope(trace_id: &str, took: Duration, tool: impl FnOnce(ReplyBuilder) -> Reply) -> Envelope {
+async fn envelope(trace_id: &str, took: Duration, tool: impl FnOnce(ReplyBuilder) -> Reply + Send) -> Envelope {
     let clock = Arc::new(ManualClock::starting("2026-02-19T02:00:00.000Z".parse().unwrap()));
     let guard = Guard::new(clock.clone(), Arc::new(IdSource::seeded(1)), Redactor::default());
     let parent = format!("00-{trace_id}-00f067aa0ba902b7-01");

@@ -7,13 +7,13 @@ use cantrip_reply::testing::guarded;
 use cantrip_reply::{GateRequest, GuardedReply, Observation, Reply, ReplyBuilder, ReplyException, codes, refusal_text};
 use serde_json::{Value, json};
 
-fn text(tool: impl FnOnce(ReplyBuilder) -> Reply) -> String {
+fn text(tool: impl FnOnce(ReplyBuilder) -> Reply + Send) -> String {
     let GuardedReply { reply, meta } = guarded(tool);
     let text = refusal_text(&reply, &meta).expect("a refusal has a text");
     text.replace(&meta.trace_id().to_string(), "<trace_id>")
 }
 
-fn observed(tool: impl FnOnce(ReplyBuilder) -> Reply) -> Observation {
+fn observed(tool: impl FnOnce(ReplyBuilder) -> Reply + Send) -> Observation {
     let GuardedReply { reply, meta } = guarded(tool);
     let asked =
         GateRequest { gate: "read".into(), args: json!({"path": "a.txt"}), tool_call_id: Some("call_1".into()) };

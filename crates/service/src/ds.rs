@@ -61,7 +61,7 @@ impl Service {
     pub(crate) async fn guarded_reply(
         &self,
         name: &str,
-        told: impl Future<Output = Result<ReplyDraft<Success>, Refusal>>,
+        told: impl Future<Output = Result<ReplyDraft<Success>, Refusal>> + Send,
     ) -> GuardedReply {
         self.runtime().guard().call(Call::surface(name), |rb| async { rb.answer(told.await) }).await
     }
@@ -238,7 +238,7 @@ impl Service {
     }
 
     /// Verifies the receipts of a journal export. Nothing is looked up in the store.
-    pub async fn verify_export(&self, lines: impl IntoIterator<Item = impl AsRef<str>>) -> GuardedReply {
+    pub async fn verify_export(&self, lines: impl IntoIterator<Item = impl AsRef<str>> + Send) -> GuardedReply {
         self.guarded_reply("verify", async {
             let exported = ParsedExport::read(lines)?;
             verification_reply(verify_export(&exported).await?)

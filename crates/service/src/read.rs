@@ -24,7 +24,7 @@ impl Service {
     pub(crate) async fn read_reply<T: Serialize>(
         &self,
         what: String,
-        reading: impl Future<Output = Result<T, Error>>,
+        reading: impl Future<Output = Result<T, Error>> + Send,
     ) -> GuardedReply {
         self.guarded_reply("read", async {
             let seen = reading.await.map_err(|error| store_refusal(&error))?;
@@ -302,7 +302,7 @@ impl Service {
         loom: LoomId,
         format: Format,
         redaction: Redaction,
-        mut take: impl FnMut(String),
+        mut take: impl FnMut(String) + Send,
     ) -> GuardedReply {
         self.guarded_reply("export", async {
             // A loom holds the records of all owners.

@@ -4,6 +4,4 @@ pub(crate) mod ids;
 pub(crate) mod input_files;
 pub(crate) mod metrics;
 pub(crate) mod signatures;
-pub(crate) mod spells;
-pub(crate) mod store;
 pub(crate) mod usage;

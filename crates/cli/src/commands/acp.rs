@@ -11,15 +11,15 @@ use cantrip::canon::RunId;
 use cantrip::loom::Actor;
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_serve::SpellHost;
-use cantrip_serve::acp::{Agent, EditorUser, SessionRecord, SessionStore};
+use cantrip_serve::acp::{self, Agent, EditorUser, SessionRecord, SessionStore};
 use cantrip_service::SpellCatalog;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 
-use crate::args::store::{self, Access, Store};
-use crate::process;
-use crate::runtime::runtime;
-use crate::spell_catalog::{BUILT_IN, FileSpellCatalog};
+use cantrip_local::process;
+use cantrip_local::runtime::runtime;
+use cantrip_local::spell_catalog::{BUILT_IN, FileSpellCatalog};
+use cantrip_local::store::{self, Access, Store};
 use cantrip_terminal::interrupt;
 use cantrip_terminal::present::Present;
 use cantrip_terminal::tap::Tap;
@@ -78,6 +78,7 @@ impl Acp {
     }
 
     fn agent(&self, guard: &Guard) -> Result<(Agent, SpellHost), Refusal> {
+        acp::check_built()?;
         let store = Arc::new(store::open_here(self.store.as_deref(), Access::Write)?);
         let person = EditorUser::default();
         let shelf = FileSpellCatalog::new(Arc::clone(&store))?

@@ -10,8 +10,8 @@ use cantrip_service::{ArtifactUpload, Service};
 use serde_json::Value;
 
 use super::{CommandReply, Context, run_on_store, with_text};
-use crate::args::store::{Access, Store};
 use crate::args::{ids, input_files, signatures};
+use cantrip_local::store::{Access, Store};
 use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
 
 /// Add, list and show artifacts (compiled versions of a signature: instructions, examples, parameters).

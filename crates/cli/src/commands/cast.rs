@@ -14,11 +14,11 @@ use cantrip_spell::Spell;
 use serde_json::{Value, json};
 
 use crate::args::input_files;
-use crate::args::spells::{self, Source};
-use crate::args::store::{self, Store};
 use crate::limits::IMAGES_MAX;
-use crate::origin;
-use crate::runtime::runtime;
+use cantrip_local::origin;
+use cantrip_local::runtime::runtime;
+use cantrip_local::spells::{self, Source};
+use cantrip_local::store::{self, Store};
 use cantrip_settings::{choice, current_folder};
 use cantrip_terminal::approve::{can_prompt, follow_cast};
 use cantrip_terminal::present::{Present, answer_of_entity, quoted};

@@ -11,7 +11,7 @@ use cantrip_loom::{AnyLoom, Jsonl};
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use serde_json::{Value, json};
 
-use crate::args::spells;
+use cantrip_local::spells;
 use cantrip_terminal::present::{Present, answer};
 
 /// Run conformance tests from case files against this runtime.
@@ -89,10 +89,10 @@ impl Conformance {
         let suite = Suite { loom: open_loom(&self.store)?, mediums };
         let (ids, clock) = (IdSource::new(MachineEntropy), MachineClock::new());
         let mut tally = Tally::default();
-        for (number, case) in &cases {
+        for (number, case) in cases {
             let name = format!("conformance-{number}-{:032x}", ids.next_bits(clock.now().wall));
-            let verdict = suite.judge(case, name).await;
-            tally.take(*number, case, verdict, present);
+            let verdict = suite.judge(&case, name).await;
+            tally.take(number, &case, verdict, present);
         }
         tally.close(present);
         Ok(tally)

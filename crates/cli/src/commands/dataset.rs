@@ -15,7 +15,7 @@ use cantrip_terminal::present::Present;
 
 use super::export_lines::ExportLines;
 use super::{CommandReply, Context, run_on_store, with_text};
-use crate::args::store::{Access, Store};
+use cantrip_local::store::{Access, Store};
 use crate::args::{ids, input_files, signatures, spells};
 use crate::limits::EXAMPLES_SHOWN_MAX;
 

@@ -21,12 +21,12 @@ use cantrip_reply::{Call, Guard, Refusal, ReplyType, codes};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::args::spells;
-use crate::args::store::{self, Access, Store, StoreTarget};
 use crate::commands::cast::dry_run;
 use crate::commands::verify::{self, CheckResult};
 use crate::limits::FREE_BYTES_MIN;
-use crate::process::{self, Presence};
+use cantrip_local::process::{self, Presence};
+use cantrip_local::spells;
+use cantrip_local::store::{self, Access, Store, StoreTarget};
 use cantrip_settings::current_folder;
 use cantrip_terminal::present::{BOLD, DIM, Present, answer, colour, program, strip_control};
 

@@ -8,7 +8,7 @@ use cantrip_reply::{Refusal, codes};
 use serde_json::json;
 
 pub(super) struct ExportLines<'a> {
-    to: Box<dyn Write>,
+    to: Box<dyn Write + Send>,
     path: Option<&'a Path>,
     written: io::Result<()>,
 }
@@ -16,13 +16,13 @@ pub(super) struct ExportLines<'a> {
 impl<'a> ExportLines<'a> {
     /// Opens the destination. With `--json`, standard output carries the envelope only, so a file is needed then.
     pub(super) fn open(path: Option<&'a Path>, json: bool, hint: &str) -> Result<Self, Refusal> {
-        let to: Box<dyn Write> = match path {
+        let to: Box<dyn Write + Send> = match path {
             Some(file) => Box::new(BufWriter::new(File::create_new(file).map_err(|error| refusal(file, &error))?)),
             None if json => {
                 let refused = codes::config_invalid("--json", "export", "needs --out FILE for the lines");
                 return Err(refused.data(json!({ "hint": hint })).into());
             }
-            None => Box::new(BufWriter::new(io::stdout().lock())),
+            None => Box::new(BufWriter::new(io::stdout())),
         };
         Ok(Self { to, path, written: Ok(()) })
     }

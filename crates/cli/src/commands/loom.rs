@@ -20,7 +20,7 @@ use serde_json::json;
 
 use super::{CommandReply, Outcome};
 use crate::args::ids;
-use crate::args::store::{self, Access, StoreTarget};
+use cantrip_local::store::{self, Access, StoreTarget};
 use cantrip_settings::current_folder;
 use cantrip_terminal::present::{Present, say};
 

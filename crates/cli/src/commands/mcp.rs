@@ -8,9 +8,9 @@ use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_serve::SpellHost;
 use cantrip_serve::mcp::McpServer;
 
-use crate::args::store::{self, Access};
-use crate::runtime::runtime;
-use crate::spell_catalog::FileSpellCatalog;
+use cantrip_local::runtime::runtime;
+use cantrip_local::spell_catalog::FileSpellCatalog;
+use cantrip_local::store::{self, Access};
 use cantrip_terminal::interrupt;
 use cantrip_terminal::present::Present;
 use cantrip_terminal::tap::Tap;

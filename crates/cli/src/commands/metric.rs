@@ -7,7 +7,7 @@ use cantrip_reply::{Guard, Refusal};
 
 use super::{CommandReply, Context, run_on_store, with_text};
 use crate::args::metrics;
-use crate::args::store::Access;
+use cantrip_local::store::Access;
 use cantrip_terminal::metrics::{draw_checked, draw_tried};
 use cantrip_terminal::present::Present;
 

@@ -40,8 +40,8 @@ use cantrip_reply::{Guard, GuardedReply, Refusal};
 use cantrip_service::Service;
 use serde_json::Value;
 
-use crate::args::store::{self, Access, Store};
-use crate::runtime;
+use cantrip_local::runtime;
+use cantrip_local::store::{self, Access, Store};
 use cantrip_terminal::present::Present;
 
 /// The reply of a command, and its text for a person.

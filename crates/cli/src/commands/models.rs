@@ -3,15 +3,13 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use cantrip::MachineClock;
-use cantrip::canon::Clock;
-use cantrip::crystal::{ModelEntry, Price, Profiles, Provider, Rates, TableDownloadError, download_table};
+use cantrip::crystal::{ModelEntry, Price, Profiles, Rates, TableDownloadError, download_table};
 use cantrip_reply::{Refusal, Reply, ReplyBuilder, codes};
 use serde_json::{Value, json};
 use url::Url;
 
+use cantrip_local::model_list::{ProviderStatus, models_today, row};
 use cantrip_settings::models::{StoredEdition, known, read_table, store_edition};
-use cantrip_settings::{endpoints, keys};
 use cantrip_terminal::present::{BOLD, DIM, strip_control};
 
 /// List the known models: context windows, limits, features, prices, and whether a key is set for each.
@@ -32,48 +30,6 @@ pub(crate) struct Models {
     /// Replace the table of models by a newer one, and print its hash. It is read from a file or from an https address.
     #[arg(long, value_name = "FILE|URL", conflicts_with_all = ["filter", "markdown"])]
     update: Option<String>,
-}
-
-/// A provider or an endpoint, and whether its models can be used from here.
-struct ProviderStatus {
-    name: String,
-    /// The variables of its key; empty if it takes no key.
-    variables: Vec<String>,
-    /// True if it has its key or needs none.
-    is_ready: bool,
-    has_key: bool,
-}
-
-impl ProviderStatus {
-    /// Returns every provider, then every endpoint.
-    fn all() -> Result<Vec<Self>, Refusal> {
-        let providers = Provider::ALL.into_iter().map(|provider| Self {
-            name: provider.as_str().to_owned(),
-            variables: provider.key_variables().iter().map(|name| (*name).to_owned()).collect(),
-            is_ready: keys::access(provider).is_ok(),
-            has_key: keys::has(provider),
-        });
-        let endpoints = endpoints::all()?.into_iter().map(|endpoint| Self {
-            name: endpoint.server.name.clone(),
-            variables: endpoint.server.key_variable.iter().cloned().collect(),
-            is_ready: keys::endpoint_access(&endpoint.server).is_ok(),
-            has_key: keys::endpoint_key(&endpoint.server).is_some(),
-        });
-        Ok(providers.chain(endpoints).collect())
-    }
-
-    fn find<'a>(all: &'a [Self], name: &str) -> Option<&'a Self> {
-        all.iter().find(|known| known.name == name)
-    }
-
-    fn words(&self) -> String {
-        match (self.has_key, self.is_ready, self.variables.as_slice()) {
-            (_, _, []) => "no key needed".to_owned(),
-            (true, _, _) => "key found".to_owned(),
-            (false, true, variables) => format!("no key: set {} if the server needs one", variables.join(" or ")),
-            (false, false, variables) => format!("no key: set {}", variables.join(" or ")),
-        }
-    }
 }
 
 impl Models {
@@ -123,13 +79,6 @@ impl Models {
     }
 }
 
-/// Returns the models with the prices of today: the rates of a promotion that has ended are gone.
-fn models_today(known: &Profiles) -> Vec<ModelEntry> {
-    let now = MachineClock::new().now().wall;
-    let models = known.models().into_iter();
-    models.map(|model| ModelEntry { price: model.price.on(now), ..model }).collect()
-}
-
 /// Stores a newer table of models.
 async fn update(rb: ReplyBuilder, source: &str) -> (Reply, String) {
     let text = match Url::parse(source) {
@@ -154,20 +103,6 @@ async fn update(rb: ReplyBuilder, source: &str) -> (Reply, String) {
         }
         Err(refusal) => (rb.refuse(refusal), String::new()),
     }
-}
-
-/// Returns the known models as a surface lists them.
-pub(crate) fn list_json() -> Result<Value, Refusal> {
-    let known = known()?;
-    let ready = ProviderStatus::all()?;
-    let rows: Vec<Value> = models_today(&known).iter().map(|model| row(model, &ready)).collect();
-    Ok(json!({"version": known.version(), "as_of": known.as_of(), "items": rows}))
-}
-
-fn row(model: &ModelEntry, ready: &[ProviderStatus]) -> Value {
-    let mut row = model.to_value();
-    row["ready"] = ProviderStatus::find(ready, &model.provider).is_some_and(|known| known.is_ready).into();
-    row
 }
 
 /// Returns the rates for input, output, cache reads and cache writes, without their currency.

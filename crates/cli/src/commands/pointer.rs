@@ -13,8 +13,8 @@ use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_service::{PointerRequest, PreviewCallers, Promotion, RolloutAction, RolloutPreview, Service};
 
 use super::{CommandReply, Context, run_on_store, with_text};
-use crate::args::store::Access;
 use crate::args::{ids, input_files, signatures};
+use cantrip_local::store::Access;
 use cantrip_terminal::pointers;
 use cantrip_terminal::present::Present;
 

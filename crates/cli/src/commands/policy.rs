@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{CommandReply, Context, run_on_store, with_text};
 use crate::args::ids;
-use crate::args::store::Access;
+use cantrip_local::store::Access;
 use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
 
 /// List, replay and verify the policy decisions of a run.

@@ -16,12 +16,12 @@ use futures_util::StreamExt;
 use serde_json::{Map, Value, json};
 
 use super::Context;
-use crate::args::store::{self, Access, Store};
 use crate::args::{ids, input_files, signatures};
 use crate::limits::{BATCH_LINES_MAX, BATCH_TOGETHER_MAX};
-use crate::predictor::{crystals, traces};
-use crate::process;
-use crate::runtime::runtime;
+use cantrip_local::predictor::{crystals, traces};
+use cantrip_local::process;
+use cantrip_local::runtime::runtime;
+use cantrip_local::store::{self, Access, Store};
 use cantrip_settings::{choice, current_folder};
 use cantrip_terminal::present::{DIM, Present, answer, answer_of_entity, say};
 use cantrip_terminal::watch::RetryLines;

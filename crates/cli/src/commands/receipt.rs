@@ -12,9 +12,9 @@ use cantrip_service::{Service, VerdictRequest};
 use serde_json::json;
 
 use super::{CommandReply, Context, print_reply, run_on_store, with_text};
-use crate::args::store::Access;
 use crate::args::{ids, input_files, signatures};
 use crate::limits::RECEIPTS_LISTED_MAX;
+use cantrip_local::store::Access;
 use cantrip_terminal::present::Present;
 use cantrip_terminal::receipts::{list, show};
 use cantrip_terminal::review;

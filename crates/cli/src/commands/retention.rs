@@ -12,8 +12,8 @@ use clap::ArgGroup;
 use serde_json::{Value, json};
 
 use super::{CommandReply, Context, run_on_store, with_text};
-use crate::args::store::Access;
 use crate::args::{ids, input_files};
+use cantrip_local::store::Access;
 use cantrip_terminal::present::{DIM, Present, say, strip_control};
 
 /// Delete the records of old runs, and list past deletions.

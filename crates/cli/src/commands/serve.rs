@@ -13,11 +13,11 @@ use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::args::store::{self, Access};
-use crate::predictor::with_predictor;
-use crate::process::{self, Presence};
-use crate::runtime::runtime_without_predictor;
-use crate::spell_catalog::{BUILT_IN, FileSpellCatalog};
+use cantrip_local::predictor::with_predictor;
+use cantrip_local::process::{self, Presence};
+use cantrip_local::runtime::runtime_without_predictor;
+use cantrip_local::spell_catalog::{BUILT_IN, FileSpellCatalog};
+use cantrip_local::store::{self, Access};
 use cantrip_terminal::present::{DIM, Present, quoted, say};
 
 /// Run an HTTP server for the spells of this project, described at /openapi.json.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{CommandReply, Context, print_reply, run_on_store, with_text};
 use crate::args::signatures;
-use crate::args::store::Access;
+use cantrip_local::store::Access;
 use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
 
 /// Publish, list, show and check signatures (typed prompts).

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::{CommandReply, Context, run_on_store, with_text};
 use crate::args::ids;
-use crate::args::store::Access;
+use cantrip_local::store::Access;
 use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
 
 /// Manage budgets: authorize, list and revoke spending, and verify the ledger.

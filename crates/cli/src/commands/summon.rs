@@ -19,11 +19,11 @@ use cantrip_service::Service;
 use serde_json::json;
 
 use self::session::EntitySession;
-use crate::args::spells::{self, Source};
-use crate::args::store;
 use crate::args::{ids, input_files};
-use crate::origin::{self, SpellOrigin, SpellQuery};
-use crate::runtime::runtime;
+use cantrip_local::origin::{self, SpellOrigin, SpellQuery};
+use cantrip_local::runtime::runtime;
+use cantrip_local::spells::{self, Source};
+use cantrip_local::store;
 use cantrip_settings::current_folder;
 use cantrip_terminal::approve::can_prompt;
 use cantrip_terminal::present::Present;

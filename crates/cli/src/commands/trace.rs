@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::export_lines::ExportLines;
 use super::{CommandReply, Context, run_on_store, with_text};
 use crate::args::ids;
-use crate::args::store::Access;
+use cantrip_local::store::Access;
 use cantrip_terminal::present::{DIM, Present, strip_control};
 
 /// Show and export the traces of predicts: requests, answers and usage, step by step.

@@ -13,8 +13,8 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::loom::inspect_store;
-use crate::args::store::{self, Access, StoreTarget};
-use crate::runtime;
+use cantrip_local::runtime;
+use cantrip_local::store::{self, Access, StoreTarget};
 use cantrip_settings::current_folder;
 use cantrip_terminal::present::{BOLD, DIM, Present, answer, colour, strip_control};
 

@@ -33,7 +33,7 @@ pub(super) trait ToolOutput {
 }
 
 /// The value that a tool returns besides its reply.
-pub(super) type ValueOf<R> = <<R as Future>::Output as ToolOutput>::Value;
+pub(super) type ValueOf<O> = <O as ToolOutput>::Value;
 
 impl ToolOutput for Reply {
     type Value = ();
@@ -202,8 +202,8 @@ fn serialized_len(reply: &Reply) -> usize {
 
 /// A running tool, on whichever task polls it. The tool is in memory only once: a cast holds this future for its whole
 /// life, and an async function around it would hold the tool again for each of its branches.
-pub(super) struct GuardedFuture<R: Future<Output: ToolOutput>> {
-    tool: CatchPanic<R>,
+pub(super) struct GuardedFuture<'a, O: ToolOutput> {
+    tool: CatchPanic<'a, O>,
     alarm: Option<Pin<Box<Alarm>>>,
     /// None once the call has ended.
     flight: Option<ActiveCall>,
@@ -212,12 +212,12 @@ pub(super) struct GuardedFuture<R: Future<Output: ToolOutput>> {
 /// The timer of the time limit. It is unconstrained, so it also fires for a tool that uses up the budget of its task.
 type Alarm = Unconstrained<Sleep>;
 
-impl<R: Future<Output: ToolOutput>> GuardedFuture<R> {
-    pub(super) fn new(flight: ActiveCall, tool: R) -> Self {
+impl<'a, O: ToolOutput> GuardedFuture<'a, O> {
+    pub(super) fn new(flight: ActiveCall, tool: impl Future<Output = O> + Send + 'a) -> Self {
         Self { tool: CatchPanic::new(tool), alarm: None, flight: Some(flight) }
     }
 
-    fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<(CallEnd, Option<ValueOf<R>>)> {
+    fn poll_ended(&mut self, context: &mut Context<'_>) -> Poll<(CallEnd, Option<ValueOf<O>>)> {
         let time_max = self.flight.as_ref().and_then(|flight| flight.time_max);
         if let (Some(limit), None) = (time_max, &self.alarm) {
             // Panics if the executor has no timer.
@@ -246,8 +246,8 @@ impl<R: Future<Output: ToolOutput>> GuardedFuture<R> {
     }
 }
 
-impl<R: Future<Output: ToolOutput>> Future for GuardedFuture<R> {
-    type Output = (GuardedReply, Option<ValueOf<R>>);
+impl<O: ToolOutput> Future for GuardedFuture<'_, O> {
+    type Output = (GuardedReply, Option<ValueOf<O>>);
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let (ended, value) = ready!(self.poll_ended(context));
@@ -258,7 +258,7 @@ impl<R: Future<Output: ToolOutput>> Future for GuardedFuture<R> {
     }
 }
 
-impl<R: Future<Output: ToolOutput>> Drop for GuardedFuture<R> {
+impl<O: ToolOutput> Drop for GuardedFuture<'_, O> {
     fn drop(&mut self) {
         if let Some(flight) = self.flight.take() {
             flight.abandon(self.tool.dispose());

@@ -48,6 +48,11 @@ use session::{SPELL, Session, Sessions};
 
 type Editor = ConnectionTo<Client>;
 
+/// Succeeds: this build can talk to an editor.
+pub fn check_built() -> Result<(), Refusal> {
+    Ok(())
+}
+
 /// The agent. Cheap to clone; all clones are the same agent.
 #[derive(Clone)]
 pub struct Agent {
@@ -195,7 +200,11 @@ impl Agent {
     }
 
     /// Runs the work inside the safety wrapper: one reply and one log line for each request.
-    async fn answer<T>(&self, name: &str, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, acp::Error> {
+    async fn answer<T: Send>(
+        &self,
+        name: &str,
+        work: impl Future<Output = Result<T, Refusal>> + Send,
+    ) -> Result<T, acp::Error> {
         let mut given = None;
         let guarded = self.host.runtime().guard().call(Call::surface(name), |rb| async {
             rb.answer(work.await.map(|value| {

@@ -116,7 +116,7 @@ impl McpServer {
         &self,
         caller: &Caller,
         name: ToolName,
-        told: impl Future<Output = Result<T, Refusal>>,
+        told: impl Future<Output = Result<T, Refusal>> + Send,
     ) -> GuardedReply {
         let call = Call::surface(name.as_str()).trace_context(caller.trace.clone());
         let guard = self.host.runtime().guard();

@@ -56,7 +56,12 @@ impl Service {
     /// Reports the file changes of a run, children included: from the bytes that it found to those that it left, or
     /// since one of its turns. `take` gets each diff in full; the reply is bounded, so it has only the sizes of long
     /// diffs.
-    pub async fn diff(&self, run: RunId, since: Option<TurnId>, mut take: impl FnMut(&FileDiff)) -> GuardedReply {
+    pub async fn diff(
+        &self,
+        run: RunId,
+        since: Option<TurnId>,
+        mut take: impl FnMut(&FileDiff) + Send,
+    ) -> GuardedReply {
         let seen = async {
             self.own_run(run).await?;
             let FileHistories { files, unknown } = self.histories(run, since, &GateRoots::default()).await?;

@@ -17,7 +17,7 @@ use super::super::{Context, Outcome, with_text};
 use super::{agreed, write_page};
 use crate::args::{ids, metrics, signatures};
 use crate::limits::RECEIPTS_LISTED_MAX;
-use crate::predictor::{crystals, traces};
+use cantrip_local::predictor::{crystals, traces};
 use cantrip_terminal::approve::can_prompt;
 use cantrip_terminal::interrupt::with_interrupt;
 use cantrip_terminal::job::{draw_agreement, draw_evaluations, draw_failures, draw_report};

@@ -9,11 +9,11 @@ use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_service::{ForkRequest, Service};
 use serde_json::json;
 
-use crate::args::store::Store;
 use crate::args::{ids, input_files};
 use crate::commands::cast::finish;
-use crate::origin::{self, SpellOrigin, SpellQuery};
-use crate::runtime::runtime;
+use cantrip_local::origin::{self, SpellOrigin, SpellQuery};
+use cantrip_local::runtime::runtime;
+use cantrip_local::store::Store;
 use cantrip_terminal::approve::{can_prompt, follow_cast};
 use cantrip_terminal::present::Present;
 use cantrip_terminal::watch::{OutputMode, Viewer};

@@ -8,9 +8,9 @@ use cantrip::{Runtime, loom_id_for, store_refusal};
 use cantrip_reply::Refusal;
 use serde::Serialize;
 
-use crate::args::spells;
-use crate::args::store::Store;
-use crate::origin;
+use cantrip_local::origin;
+use cantrip_local::spells;
+use cantrip_local::store::Store;
 
 /// The counts of one loom.
 #[derive(Debug, Serialize)]

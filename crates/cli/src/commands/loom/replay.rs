@@ -10,9 +10,9 @@ use serde_json::Value;
 
 use super::{count_noun, service};
 use crate::args::ids;
-use crate::args::store::Store;
 use crate::commands::CommandReply;
-use crate::origin::{self, SpellQuery};
+use cantrip_local::origin::{self, SpellQuery};
+use cantrip_local::store::Store;
 use cantrip_terminal::present::{BOLD, DIM, strip_control};
 
 /// Replay a thread from its records, without network, gate calls or writes.

@@ -13,7 +13,8 @@ use serde_json::json;
 use crate::args::ids;
 use crate::commands::{CommandReply, Context};
 use crate::limits::CANCEL_WAIT_MS;
-use crate::process;
+use cantrip_local::process;
+use cantrip_local::store::Store;
 use cantrip_terminal::present::program;
 
 #[derive(Debug, clap::Args)]

@@ -11,10 +11,10 @@ use cantrip_service::{ChangeKind, FileDiff, GateRoots};
 use serde_json::{Value, json};
 
 use crate::args::ids;
-use crate::args::spells::{self, Source};
-use crate::args::store::Store;
 use crate::commands::{CommandReply, Context, Outcome};
-use crate::process;
+use cantrip_local::process;
+use cantrip_local::spells::{self, Source};
+use cantrip_local::store::Store;
 use cantrip_terminal::present::{BOLD, DIM, answer, answer_of_entity, colour, program, say, strip_control};
 
 #[derive(Debug, clap::Args)]

@@ -16,10 +16,10 @@ use serde::Serialize;
 
 use super::costs::{self, Costs, EntityCost, Spent};
 use crate::args::ids;
-use crate::args::store::Store;
 use crate::commands::{CommandReply, Context};
 use crate::limits::{RUNS_LISTED_MAX, RUNS_READ_MIN};
-use crate::process::{self, Presence};
+use cantrip_local::process::{self, Presence};
+use cantrip_local::store::Store;
 use cantrip_terminal::approve::trifecta_warning;
 use cantrip_terminal::present::{BOLD, DIM, code_text, cut, program, strip_control, width};
 use cantrip_terminal::waiting::CrystalFault;

@@ -13,11 +13,11 @@ use serde_json::json;
 
 use super::command::{self, Command};
 use super::input::{Input, InputEvent};
-use crate::args::store::Store;
 use crate::commands::cast::print_answer;
 use crate::commands::loom::draw;
 use crate::commands::loom::read::ShownThread;
-use crate::process;
+use cantrip_local::process;
+use cantrip_local::store::Store;
 use cantrip_terminal::approve::follow_cast;
 use cantrip_terminal::present::{BOLD, DIM, Present, answer, cut, program, say, strip_control, width_of_error};
 use cantrip_terminal::watch::{CastSummary, OutputMode, Viewer};

@@ -12,7 +12,7 @@ use cantrip_terminal::present::{say, strip_control};
 
 /// Searches the projects in which a killed process had a shell open and prints the findings. From now on the shells of
 /// this process are recorded.
-pub(crate) fn sweep_abandoned() {
+pub fn sweep_abandoned() {
     let Some(folder) = folder() else { return };
     for leftovers in shell::sweep_abandoned(&folder) {
         for line in lines(&leftovers) {

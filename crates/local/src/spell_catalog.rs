@@ -20,11 +20,11 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 
-use crate::args::spells::{self, Source};
-use crate::args::store::Store;
-use crate::commands::models;
+use crate::model_list;
 use crate::origin::{self, SpellQuery};
 use crate::predictor;
+use crate::spells::{self, Source};
+use crate::store::Store;
 use cantrip_settings::{choice, current_folder};
 
 /// The built cantrips by file, each with the modification time of its file and the day of its prices.
@@ -33,7 +33,7 @@ type Built = HashMap<PathBuf, ((Option<SystemTime>, String), Cantrip)>;
 /// The spells near a folder. A spell that is cast twice is built once, unless its file has changed. An entity is
 /// resumed with the same cantrip value that it was cast with, if this process built it.
 #[derive(Clone)]
-pub(crate) struct FileSpellCatalog {
+pub struct FileSpellCatalog {
     store: Arc<Store>,
     here: PathBuf,
     /// The gate `ask_human` for the built cantrips.
@@ -42,6 +42,12 @@ pub(crate) struct FileSpellCatalog {
     first: Option<String>,
     built: Arc<Mutex<Built>>,
     made: Arc<Mutex<HashMap<CantripId, Cantrip>>>,
+}
+
+impl std::fmt::Debug for FileSpellCatalog {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("FileSpellCatalog").field("here", &self.here).finish_non_exhaustive()
+    }
 }
 
 /// The human of a surface on which no person can be asked.
@@ -56,24 +62,24 @@ impl Human for NoHuman {
 
 impl FileSpellCatalog {
     /// A catalog for the current folder, without a person to ask.
-    pub(crate) fn new(store: Arc<Store>) -> Result<Self, Refusal> {
+    pub fn new(store: Arc<Store>) -> Result<Self, Refusal> {
         let here = current_folder()?;
         let asks = builtin::ask_human(NoHuman);
         Ok(Self { store, here, asks, first: None, built: Arc::default(), made: Arc::default() })
     }
 
     /// Returns the catalog with a person to ask.
-    pub(crate) fn with_human(self, human: impl Human) -> Self {
+    pub fn with_human(self, human: impl Human) -> Self {
         Self { asks: builtin::ask_human(human), ..self }
     }
 
     /// Returns the catalog with this spell listed first.
-    pub(crate) fn with_first_spell(self, first: Option<String>) -> Self {
+    pub fn with_first_spell(self, first: Option<String>) -> Self {
         Self { first, ..self }
     }
 
     /// Returns the catalog for another folder.
-    pub(crate) fn for_folder(&self, here: &Path) -> Self {
+    pub fn for_folder(&self, here: &Path) -> Self {
         Self { here: here.to_owned(), ..self.clone() }
     }
 
@@ -152,7 +158,7 @@ impl FileSpellCatalog {
 }
 
 /// The name of the built-in spell; a file with the same name replaces it.
-pub(crate) const BUILT_IN: &str = "default";
+pub const BUILT_IN: &str = "default";
 
 impl SpellCatalog for FileSpellCatalog {
     fn spells(&self) -> Vec<SpellSummary> {
@@ -189,7 +195,7 @@ impl SpellCatalog for FileSpellCatalog {
     }
 
     fn crystals(&self) -> Result<Value, Refusal> {
-        models::list_json()
+        model_list::list_json()
     }
 
     fn cantrip_of_entity(&self, entity: EntityId) -> BoxFuture<'_, Result<Cantrip, Refusal>> {

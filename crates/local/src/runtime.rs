@@ -4,17 +4,17 @@ use cantrip::Runtime;
 use cantrip_reply::Guard;
 use cantrip_service::Service;
 
-use crate::args::store::Store;
 use crate::predictor::with_predictor;
 use crate::process;
+use crate::store::Store;
 use cantrip_telemetry::with_telemetry;
 
-pub(crate) fn runtime(store: &Store, guard: &Guard) -> Runtime {
+pub fn runtime(store: &Store, guard: &Guard) -> Runtime {
     with_predictor(&runtime_without_predictor(store, guard), store)
 }
 
 /// Returns the runtime before it has the gate `predict`, whose predicts run in a copy of it.
-pub(crate) fn runtime_without_predictor(store: &Store, guard: &Guard) -> Runtime {
+pub fn runtime_without_predictor(store: &Store, guard: &Guard) -> Runtime {
     let runtime = with_telemetry(&Runtime::new(store.loom.clone()).with_guard(guard.clone()));
     match process::owner() {
         Some(owner) => runtime.with_worker_id(owner),
@@ -23,6 +23,6 @@ pub(crate) fn runtime_without_predictor(store: &Store, guard: &Guard) -> Runtime
 }
 
 /// Returns the service of commands that show no cast while it runs.
-pub(crate) fn service(store: &Store, guard: &Guard) -> Service {
+pub fn service(store: &Store, guard: &Guard) -> Service {
     Service::new(runtime(store, guard))
 }

@@ -15,7 +15,7 @@ use cantrip_spell::{BuildContext, Spell, default_spell};
 use serde_json::{Value, json};
 use url::Url;
 
-use crate::commands::worker;
+use crate::python;
 use cantrip_settings::addresses;
 use cantrip_settings::config;
 use cantrip_settings::endpoints;
@@ -28,7 +28,7 @@ const BUDGET: &str = "1 USD";
 
 /// The source of a spell.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Source {
+pub enum Source {
     File(PathBuf),
     /// The built-in spell for this folder and crystal; `budget` replaces the default budget.
     BuiltIn {
@@ -40,7 +40,7 @@ pub(crate) enum Source {
 
 impl Source {
     /// Reads the spell. `crystal` overrides the crystal of the spell.
-    pub(crate) fn read(&self, crystal: Option<&str>) -> Result<Spell, Refusal> {
+    pub fn read(&self, crystal: Option<&str>) -> Result<Spell, Refusal> {
         match self {
             Self::File(path) => {
                 let spell = Spell::open(path)?;
@@ -67,13 +67,13 @@ impl Source {
     }
 
     /// The built-in spell for the project that contains this folder.
-    pub(crate) fn built_in(here: &Path, crystal: ModelName, budget: Option<Money>) -> Self {
+    pub fn built_in(here: &Path, crystal: ModelName, budget: Option<Money>) -> Self {
         let root = here.ancestors().find(|folder| folder.join(".git").exists()).unwrap_or(here);
         Self::BuiltIn { folder: root.to_owned(), crystal, budget }
     }
 
     /// Returns the name of the source for messages.
-    pub(crate) fn display_name(&self) -> String {
+    pub fn display_name(&self) -> String {
         match self {
             Self::File(path) => path.display().to_string(),
             Self::BuiltIn { .. } => "the built-in spell".to_owned(),
@@ -81,13 +81,13 @@ impl Source {
     }
 }
 
-pub(crate) fn parse_crystal(name: &str) -> Result<ModelName, Refusal> {
+pub fn parse_crystal(name: &str) -> Result<ModelName, Refusal> {
     name.parse().map_err(|fault: NameFault| codes::config_invalid("--crystal", name, fault.to_string()).into())
 }
 
 /// Finds a spell by its file, or by its name: in the current folder, in `./spells`, then in the user's own folder. A
 /// file of that name comes before a spell that only declares the name, as a server would find it.
-pub(crate) fn find(named: &str) -> Result<PathBuf, Refusal> {
+pub fn find(named: &str) -> Result<PathBuf, Refusal> {
     let ending = Path::new(named).extension();
     let is_name = !named.contains(|char: char| char.is_whitespace() || std::path::is_separator(char))
         && ending.is_none_or(|ending| ending != "toml")
@@ -116,12 +116,12 @@ fn folders_of(here: &Path) -> Vec<PathBuf> {
 }
 
 /// Returns every spell that can be found from the current folder without being named.
-pub(crate) fn around() -> Vec<(PathBuf, Spell)> {
+pub fn around() -> Vec<(PathBuf, Spell)> {
     around_of(Path::new(""))
 }
 
 /// Like [`around`], from another folder.
-pub(crate) fn around_of(here: &Path) -> Vec<(PathBuf, Spell)> {
+pub fn around_of(here: &Path) -> Vec<(PathBuf, Spell)> {
     let beside = if here.as_os_str().is_empty() { Path::new(".") } else { here };
     let folders = std::iter::once(beside.to_owned()).chain(folders_of(here));
     let files = folders.filter_map(|folder| std::fs::read_dir(folder).ok()).flatten().flatten();
@@ -134,17 +134,17 @@ pub(crate) fn around_of(here: &Path) -> Vec<(PathBuf, Spell)> {
 
 /// Builds the cantrip of a spell without a store. Every fault of the spell is reported before a store is opened, so a
 /// spell that cannot be cast leaves no folder behind.
-pub(crate) fn build_nowhere(spell: &Spell) -> Result<Cantrip, Refusal> {
+pub fn build_nowhere(spell: &Spell) -> Result<Cantrip, Refusal> {
     build(spell, &AnyLoom::new(MemoryLoom::new()))
 }
 
 /// Builds the cantrip of a spell, to be cast into this loom.
-pub(crate) fn build(spell: &Spell, loom: &AnyLoom) -> Result<Cantrip, Refusal> {
+pub fn build(spell: &Spell, loom: &AnyLoom) -> Result<Cantrip, Refusal> {
     build_asking(spell, loom, builtin::ask_human(TerminalUser))
 }
 
 /// Like [`build`], with another gate `ask_human` than the one for the terminal.
-pub(crate) fn build_asking(spell: &Spell, loom: &AnyLoom, ask_human: AnyGate) -> Result<Cantrip, Refusal> {
+pub fn build_asking(spell: &Spell, loom: &AnyLoom, ask_human: AnyGate) -> Result<Cantrip, Refusal> {
     let around = BuildContext {
         crystals: Some(Arc::new(endpoint)),
         mediums: mediums(spell)?,
@@ -162,21 +162,21 @@ fn mediums(spell: &Spell) -> Result<Vec<Arc<dyn Medium>>, Refusal> {
 }
 
 /// Starts the medium of this kind, if this process serves it.
-pub(crate) fn medium(kind: MediumKind) -> Result<Option<Arc<dyn Medium>>, Refusal> {
+pub fn medium(kind: MediumKind) -> Result<Option<Arc<dyn Medium>>, Refusal> {
     match kind {
         MediumKind::Javascript => {
             let medium = Javascript::start(Options::default())
                 .map_err(|error| codes::sandbox_unavailable("javascript", error.to_string()))?;
             Ok(Some(Arc::new(medium)))
         }
-        MediumKind::Python => Ok(Some(Arc::new(worker::python()?))),
+        MediumKind::Python => Ok(Some(Arc::new(python::start()?))),
         // The build of the spell reports which of these are not available yet.
         MediumKind::Conversation | MediumKind::Shell | MediumKind::Browser | MediumKind::Human => Ok(None),
     }
 }
 
 /// Opens the crystal of this name outside of any spell.
-pub(crate) fn crystal(name: &ModelName) -> Result<AnyCrystal, Refusal> {
+pub fn crystal(name: &ModelName) -> Result<AnyCrystal, Refusal> {
     match name {
         ModelName::Scripted { file, script } => {
             let opened = ScriptedCrystal::open(Path::new(file), script.as_deref());

@@ -16,29 +16,35 @@ use cantrip_reply::{Refusal, codes};
 use cantrip_spell::Spell;
 use serde_json::{Value, json};
 
-use crate::args::spells::{self, Source};
-use crate::args::store::Store;
 use crate::predictor::with_predictor;
+use crate::spells::{self, Source};
+use crate::store::Store;
 
 /// A cantrip that can be cast again, and its spell.
-pub(crate) struct SpellOrigin {
-    pub(crate) source: Source,
-    pub(crate) spell: Spell,
-    pub(crate) cantrip: Cantrip,
+pub struct SpellOrigin {
+    pub source: Source,
+    pub spell: Spell,
+    pub cantrip: Cantrip,
     /// True if this is exactly the cantrip of the entity.
-    pub(crate) same: bool,
+    pub same: bool,
+}
+
+impl std::fmt::Debug for SpellOrigin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SpellOrigin").field("source", &self.source).finish_non_exhaustive()
+    }
 }
 
 /// The spell and the crystal that the caller names.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct SpellQuery<'a> {
-    pub(crate) spell: Option<&'a str>,
-    pub(crate) crystal: Option<&'a str>,
+pub struct SpellQuery<'a> {
+    pub spell: Option<&'a str>,
+    pub crystal: Option<&'a str>,
 }
 
 /// Saves a note about the spell of a cantrip. A failure is only logged, because the note is a convenience: a store that
 /// cannot be written reports that itself.
-pub(crate) fn note(store: &Store, cantrip: &Cantrip, source: &Source) {
+pub fn note(store: &Store, cantrip: &Cantrip, source: &Source) {
     let Some(beside) = &store.beside else { return };
     let absolute = |path: &Path| {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
@@ -87,7 +93,7 @@ fn read_note(store: &Store, cantrip: CantripId) -> Option<Source> {
 
 /// Returns the name of the spell that a cantrip was cast from, as noted beside the store. A note of an earlier version
 /// has no name; then the spell is read.
-pub(crate) fn noted_name(store: &Store, cantrip: CantripId) -> Option<String> {
+pub fn noted_name(store: &Store, cantrip: CantripId) -> Option<String> {
     let text = fs::read_to_string(place(store.beside.as_ref()?, cantrip)).ok()?;
     let noted: Value = serde_json::from_str(&text).ok()?;
     if let Some(name) = noted.get("name").and_then(Value::as_str) {
@@ -99,7 +105,7 @@ pub(crate) fn noted_name(store: &Store, cantrip: CantripId) -> Option<String> {
 
 /// Returns the cantrip of an entity, or the nearest match; `same` says which. The cantrip of a child is derived from
 /// its parent's.
-pub(crate) async fn of_entity(store: &Store, entity: EntityId, wanted: SpellQuery<'_>) -> Result<SpellOrigin, Refusal> {
+pub async fn of_entity(store: &Store, entity: EntityId, wanted: SpellQuery<'_>) -> Result<SpellOrigin, Refusal> {
     let loom = &store.loom;
     let view = loom.entity(entity).await.map_err(|error| store_refusal(&error))?;
     let ancestor = ancestor(loom, &view).await?;
@@ -138,11 +144,7 @@ pub(crate) async fn of_entity(store: &Store, entity: EntityId, wanted: SpellQuer
 }
 
 /// Like [`of_entity`], but refuses if the cantrip is not exactly that of the entity.
-pub(crate) async fn exact_of_entity(
-    store: &Store,
-    entity: EntityId,
-    wanted: SpellQuery<'_>,
-) -> Result<SpellOrigin, Refusal> {
+pub async fn exact_of_entity(store: &Store, entity: EntityId, wanted: SpellQuery<'_>) -> Result<SpellOrigin, Refusal> {
     let found = of_entity(store, entity, wanted).await?;
     if found.same {
         return Ok(found);
@@ -172,7 +174,7 @@ async fn build_origin(store: &Store, source: &Source, crystal: &str, of: &Entity
 
 /// Returns the cantrip with the answer schema on record, if that is the cantrip of the entity: the caller of a cast may
 /// have asked for an answer of a type that the spell does not name.
-pub(crate) async fn with_recorded_answer(loom: &AnyLoom, made: Cantrip, of: &EntityView) -> Cantrip {
+pub async fn with_recorded_answer(loom: &AnyLoom, made: Cantrip, of: &EntityView) -> Cantrip {
     let id = of.entity.cantrip_id;
     if made.id() == id || made.circle().answer_schema().is_some() {
         return made;

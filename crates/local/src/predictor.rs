@@ -13,13 +13,13 @@ use cantrip_reply::{Refusal, codes};
 use cantrip_service::Service;
 use futures_util::future::BoxFuture;
 
-use crate::args::spells;
-use crate::args::store::Store;
-use crate::commands::worker;
+use crate::python;
+use crate::spells;
+use crate::store::Store;
 use cantrip_settings::config;
 
 /// Returns the archive for long traces with its retention: as configured, else beside the store.
-pub(crate) fn traces(store: &Store) -> Result<TraceArchive, Refusal> {
+pub fn traces(store: &Store) -> Result<TraceArchive, Refusal> {
     traces_beside(store.beside.as_deref())
 }
 
@@ -45,7 +45,7 @@ struct NestedPredictor {
 }
 
 /// Returns the runtime with the gate `predict` enabled for its casts.
-pub(crate) fn with_predictor(runtime: &Runtime, store: &Store) -> Runtime {
+pub fn with_predictor(runtime: &Runtime, store: &Store) -> Runtime {
     let (own, beside) = (runtime.clone(), store.beside.clone());
     runtime.with_predict_preparer(NestedPredictor { runtime: own, beside, predictor: OnceLock::new() })
 }
@@ -68,19 +68,25 @@ impl PredictPreparer for NestedPredictor {
 }
 
 /// The crystals of this process. Each is opened once, so a script continues at its position.
-pub(crate) struct OpenCrystals {
+pub struct OpenCrystals {
     crystals: Mutex<HashMap<String, AnyCrystal>>,
     /// The default crystal, or the refusal that explains why there is none.
     unless: Mutex<Option<Result<ModelName, Refusal>>>,
 }
 
-pub(crate) fn crystals(unless: Option<Result<ModelName, Refusal>>) -> OpenCrystals {
+impl std::fmt::Debug for OpenCrystals {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("OpenCrystals").finish_non_exhaustive()
+    }
+}
+
+pub fn crystals(unless: Option<Result<ModelName, Refusal>>) -> OpenCrystals {
     OpenCrystals { crystals: Mutex::default(), unless: Mutex::new(unless) }
 }
 
 impl CrystalSource for OpenCrystals {
     fn python(&self) -> Result<Arc<dyn Medium>, Refusal> {
-        Ok(Arc::new(worker::python()?))
+        Ok(Arc::new(python::start()?))
     }
 
     fn crystal(&self, named: Option<&str>) -> Result<AnyCrystal, Refusal> {

@@ -28,7 +28,7 @@ struct ProcessIdentity {
 /// The state of a lease's owner, as seen from this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Presence {
+pub enum Presence {
     /// The process runs on this machine.
     Here,
     /// The process ran on this machine and is gone.
@@ -55,11 +55,11 @@ impl ProcessIdentity {
 }
 
 /// Returns the name under which this process holds leases; None if the system does not give the facts for it.
-pub(crate) fn owner() -> Option<WorkerId> {
+pub fn owner() -> Option<WorkerId> {
     ProcessIdentity::own()?.to_owner()
 }
 
-pub(crate) fn presence(owner: &WorkerId) -> Presence {
+pub fn presence(owner: &WorkerId) -> Presence {
     let Some(signed) = ProcessIdentity::read(owner) else { return Presence::Elsewhere };
     if place().as_ref() != Some(&signed.place) {
         return Presence::Elsewhere;
@@ -73,7 +73,7 @@ pub(crate) fn presence(owner: &WorkerId) -> Presence {
 
 /// Releases the lease if its owner is gone. If several processes do so at once, one of them takes the run. If the lease
 /// has changed its owner meanwhile, nothing happens.
-pub(crate) async fn release_if_gone(loom: &AnyLoom, lease: &Lease) -> Result<bool, Error> {
+pub async fn release_if_gone(loom: &AnyLoom, lease: &Lease) -> Result<bool, Error> {
     if presence(&lease.owner) != Presence::Gone {
         return Ok(false);
     }
@@ -82,7 +82,7 @@ pub(crate) async fn release_if_gone(loom: &AnyLoom, lease: &Lease) -> Result<boo
 }
 
 /// Releases the lease of a run if a dead process of this machine holds it.
-pub(crate) async fn release_run(loom: &AnyLoom, run: RunId) -> Result<bool, Refusal> {
+pub async fn release_run(loom: &AnyLoom, run: RunId) -> Result<bool, Refusal> {
     let stored = |error| store_refusal(&error);
     match loom.holder(run).await.map_err(stored)? {
         Some(lease) => release_if_gone(loom, &lease).await.map_err(stored),

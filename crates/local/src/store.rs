@@ -19,27 +19,34 @@ use cantrip_terminal::present::quoted;
 use cantrip_terminal::watch::StoreLabel;
 
 /// An open loom, and its name for messages.
-pub(crate) struct Store {
-    pub(crate) loom: AnyLoom,
-    pub(crate) name: String,
+pub struct Store {
+    pub loom: AnyLoom,
+    pub name: String,
     /// The folder for files of this binary that are not part of the loom: the spells of cantrips, the input history.
     /// None if nothing outlives the process.
-    pub(crate) beside: Option<PathBuf>,
+    pub beside: Option<PathBuf>,
     /// True if other processes may cast in it at the same time.
-    pub(crate) is_shared: bool,
+    pub is_shared: bool,
     /// The arguments that name this store again in a printed command; empty if the store is found without them.
-    pub(crate) again: String,
+    pub again: String,
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store").field("name", &self.name).finish_non_exhaustive()
+    }
 }
 
 impl Store {
     /// Returns the name of the store as the terminal shows it.
-    pub(crate) fn label(&self) -> StoreLabel {
+    pub fn label(&self) -> StoreLabel {
         StoreLabel { name: self.name.clone(), again: self.again.clone(), is_kept: self.beside.is_some() }
     }
 }
 
 /// The place of a store.
-pub(crate) enum StoreTarget {
+#[derive(Debug)]
+pub enum StoreTarget {
     Memory,
     /// A folder of JSON lines.
     Lines(PathBuf),
@@ -48,7 +55,7 @@ pub(crate) enum StoreTarget {
 }
 
 /// Returns true if opening the store would create something. A place that is not valid is refused when it is opened.
-pub(crate) fn would_be_made(url: Option<&str>, here: &Path) -> bool {
+pub fn would_be_made(url: Option<&str>, here: &Path) -> bool {
     match place(url, here) {
         Ok(StoreTarget::Memory) => false,
         Ok(StoreTarget::Lines(path) | StoreTarget::Sqlite(path)) => !path.exists(),
@@ -58,14 +65,14 @@ pub(crate) fn would_be_made(url: Option<&str>, here: &Path) -> bool {
 
 /// The use that a command makes of its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Access {
+pub enum Access {
     /// The command only reads, also while another process casts. Nothing is created.
     Read,
     Write,
 }
 
 /// Opens the store of this URL, or the one that belongs to the current folder.
-pub(crate) fn open_here(url: Option<&str>, access: Access) -> Result<Store, Refusal> {
+pub fn open_here(url: Option<&str>, access: Access) -> Result<Store, Refusal> {
     let here = current_folder()?;
     match access {
         Access::Read => open_to_read(url, &here),
@@ -74,7 +81,7 @@ pub(crate) fn open_here(url: Option<&str>, access: Access) -> Result<Store, Refu
 }
 
 /// Opens the store of this URL, or the one that belongs to this folder, for casts.
-pub(crate) fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
+pub fn open(url: Option<&str>, here: &Path) -> Result<Store, Refusal> {
     let refused = |error: cantrip::loom::Error| store_refusal(&error);
     let made = |folder: &Path| {
         keep_out_of_version_control(folder).map_err(|error| {
@@ -145,7 +152,7 @@ fn in_memory() -> Store {
 }
 
 /// Returns the place of the store that the URL, the configuration or the folder selects.
-pub(crate) fn place(url: Option<&str>, here: &Path) -> Result<StoreTarget, Refusal> {
+pub fn place(url: Option<&str>, here: &Path) -> Result<StoreTarget, Refusal> {
     let settled = match url {
         Some(_) => None,
         None => Config::load(here)?.store,
