@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::cancel::Cancel;
 use crate::cantrip::Cantrip;
 use crate::driver::{Runtime, SandboxHolder, SandboxState};
-use crate::episode::{CastReply, EntityState, Episode, Start};
+use crate::episode::{CastReply, EntityState, Episode, MoneyPlace, Start};
 use crate::options::CastOptions;
 use crate::runtime_error::{RunError, RuntimeError, store_refusal};
 use cantrip_turn::list::MessageList;
@@ -49,10 +49,7 @@ impl Cantrip {
     }
 
     pub(crate) fn default_runtime(&self) -> Runtime {
-        match self.store() {
-            Some(store) => Runtime::new(store.clone()),
-            None => Runtime::in_memory(),
-        }
+        self.store().map_or_else(Runtime::in_memory, |store| Runtime::new(store.clone()))
     }
 }
 
@@ -127,8 +124,7 @@ impl Runtime {
             context,
             past: EntityHistory { touched: labels, ..empty_history(cantrip, cantrip.measure().window) },
             sandbox_state: SandboxState::default(),
-            under,
-            scope: None,
+            place: MoneyPlace { under, scope: None },
             cancel,
             start: Start::Open { events: vec![root.into(), made.into(), cast.into()], bodies },
         }))
@@ -441,8 +437,7 @@ impl Entity {
             context: context.clone(),
             past: kept.past,
             sandbox_state: kept.sandbox_state,
-            under: None,
-            scope: None,
+            place: MoneyPlace::default(),
             cancel,
             start: Start::Open { events: vec![Event::from(cast)], bodies },
         });

@@ -126,12 +126,18 @@ pub(crate) struct Episode {
     pub context: Option<Arc<Value>>,
     pub past: EntityHistory,
     pub sandbox_state: SandboxState,
+    pub place: MoneyPlace,
+    pub cancel: Cancel,
+    pub start: Start,
+}
+
+/// The place of a cast in the tree of runs whose money is counted together.
+#[derive(Debug, Default)]
+pub(crate) struct MoneyPlace {
     /// The run that this one is below: a job.
     pub under: Option<RunId>,
     /// The scope that the money of the cast counts in, if it is recorded.
     pub scope: Option<String>,
-    pub cancel: Cancel,
-    pub start: Start,
 }
 
 /// The state that an entity keeps from one cast to the next.
@@ -213,7 +219,7 @@ impl Episode {
         let Self { runtime, cantrip, circle, run: id, loom, entity, cast, intent, intent_record, environment, .. } =
             *self;
         let Self { cancelled: told_cancelled, seed, context, past, sandbox_state: environs, cancel, start, .. } = *self;
-        let Self { under, scope: recorded_scope, .. } = *self;
+        let MoneyPlace { under, scope: recorded_scope } = self.place;
         let runtime = match &start {
             Start::Open { .. } => runtime,
             // The run belongs to its owner, and the owner pays, whichever worker resumes it.

@@ -10,7 +10,7 @@ use cantrip_reply::{Refusal, codes};
 use crate::cantrip::Cantrip;
 use crate::driver::{Runtime, SandboxState};
 use crate::entity::{SendOptions, cast_record, entity_record, held_cancelled, missing_intent};
-use crate::episode::{CastReply, Episode, Start};
+use crate::episode::{CastReply, Episode, MoneyPlace, Start};
 use crate::options::{ContinueOptions, ForkOptions};
 use crate::runtime_error::RuntimeError;
 use cantrip_turn::UnansweredIntent;
@@ -90,8 +90,7 @@ impl Runtime {
             context,
             past,
             sandbox_state: SandboxState::default(),
-            under: None,
-            scope: None,
+            place: MoneyPlace::default(),
             cancel,
             start: Start::Open { events: vec![root.into(), new.into(), cast.into()], bodies },
         }))

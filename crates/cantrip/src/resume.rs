@@ -19,7 +19,7 @@ use crate::cancel::{self, Cancel};
 use crate::cantrip::Cantrip;
 use crate::driver::{EntityLog, LoadedBodies, Runtime, SandboxState};
 use crate::entity::{Entity, empty_history, frame};
-use crate::episode::{CastReply, EntityState, Episode, Start};
+use crate::episode::{CastReply, EntityState, Episode, MoneyPlace, Start};
 use crate::journal::{body_refs, entity_logs};
 use crate::limits::LEASE_MS;
 use crate::runtime_error::RuntimeError;
@@ -131,8 +131,7 @@ impl Runtime {
             context,
             past,
             sandbox_state: SandboxState::default(),
-            under: view.root_run_id,
-            scope: cast.budget_scope,
+            place: MoneyPlace { under: view.root_run_id, scope: cast.budget_scope },
             cancel: cancel.clone(),
             start: Start::TakeOver { lease, logs, bodies, cancelled: cancel::is_asked_for(&records) },
         })))

@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use cantrip::canon::{IdSource, Timestamp};
+use cantrip::canon::{Clock, IdSource, Timestamp};
 use cantrip::crystal::{
     Answer, AnyCrystal, Crystal, EventSink, Failure, Price, Profile, Request, Response, Script, ScriptedCrystal,
 };
@@ -34,6 +35,7 @@ use cantrip_reply::testing::{assert_any, assert_code};
 use cantrip_store::Store;
 use serde_json::{Value, json};
 
+use crate::dying::Dying;
 use crate::support::{done, listed, replied, stores};
 
 const TICKET: &str = r#"
@@ -795,5 +797,65 @@ async fn a_judge_is_compared_with_people_and_the_report_quotes_it() {
         let agreement = report.judge.unwrap().agreement.unwrap();
         assert_eq!((agreement.n, agreement.agree, agreement.kappa), (40, 31, 526_316));
         desk.assert_verified(&report.eval_id).await;
+    }
+}
+
+/// Returns a report without what depends on the time, on the ids of receipts and on the moment of a kill.
+fn lasting(report: &EvalReport) -> Value {
+    let mut content = report.content();
+    for part in ["created_at", "latency_ms", "results_hash"] {
+        content[part] = Value::Null;
+    }
+    content["cost"]["unreconciled"] = Value::Null;
+    content
+}
+
+#[tokio::test]
+async fn an_evaluation_killed_between_any_two_steps_ends_in_the_same_report() {
+    let mut expected = None;
+    let mut steps = u64::MAX;
+    let mut at = u64::MAX;
+    // The first round runs to its end and counts the steps; each other one is killed after so many of them.
+    loop {
+        let loom = AnyLoom::new(cantrip::loom::MemoryLoom::new());
+        let (task, judge) = (Thinker::new("scripted/task", sorts), fair_judge());
+        let desk = Desk::new(&loom, &task, &judge).await;
+        desk.dataset("tickets", &tickets(0..4)).await;
+        let metric = || judge_metric_of("judge.v1");
+        let dying = Dying::after(loom.clone(), at);
+        let (clock, ids) = (Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)));
+        let mortal = AnyLoom::new(dying.clone());
+        let (predictor, driver) = predictor_and_driver(&mortal, &task, &judge, &clock, &ids);
+        let spells = Arc::new(NoSpellTrials);
+        let begun = PreparedEval::prepare(predictor, spells, MetricScorer::default(), desk.request("tickets", metric()));
+        if let Ok(prepared) = begun.await {
+            let _ = prepared.start(&driver, None, &Cancel::new(), true).await;
+        }
+        // Another process finds the leases of the dead one expired.
+        let later = MachineClock::new().now().wall.after(Duration::from_secs(3_600));
+        let clock = Arc::new(MachineClock::starting(later));
+        let (predictor, driver) = predictor_and_driver(&loom, &task, &judge, &clock, &ids);
+        let spells = Arc::new(NoSpellTrials);
+        let prepared = PreparedEval::prepare(predictor.clone(), spells, MetricScorer::default(), desk.request("tickets", metric()));
+        let reply = prepared.await.unwrap().start(&driver, None, &Cancel::new(), true).await.unwrap();
+        assert_code(&reply.guarded.reply, codes::EVALUATED);
+        let report = report_of(&reply);
+        assert_eq!(verify_eval(&predictor, &report.eval_id).await.unwrap().difference, None, "killed after {at}");
+        assert_eq!(report.look.unwrap().k, 1, "killed after {at}");
+        match &expected {
+            None => {
+                expected = Some(lasting(&report));
+                steps = dying.taken();
+                assert!(steps > 40, "{steps}");
+                at = 0;
+            }
+            Some(expected) => {
+                assert_eq!(lasting(&report), *expected, "killed after {at} of {steps} steps");
+                at += 5;
+            }
+        }
+        if at != u64::MAX && at >= steps {
+            return;
+        }
     }
 }

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 
 use crate::Service;
 use crate::active::StartedCast;
-use crate::limits::{EVAL_FAILURES_SHOWN_MAX, GO_ON_LOOK_MS};
+use crate::limits::{EVAL_FAILURES_SHOWN_MAX, EVAL_ROWS_BYTES, GO_ON_LOOK_MS};
 
 /// The evaluations that a list covers.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -192,7 +192,7 @@ impl Service {
         let (view, job_id) = self.view_and_job(eval, true).await?;
         // Examples come from all owners, so only an operator reads them.
         let most = if self.check_may_change_shared().is_ok() { EVAL_FAILURES_SHOWN_MAX } else { 0 };
-        let failures: Vec<&ExampleRow> = view.rows.iter().filter(|row| is_failure(row)).take(most).collect();
+        let failures = fitting_rows(view.rows.iter().filter(|row| is_failure(row)).take(most));
         Ok(json!({
             "report": view.report.content(), "report_hash": view.report_hash, "spec": view.spec.content(),
             "job_id": job_id, "run_id": view.run, "dataset": view.dataset, "metric": view.metric,
@@ -216,7 +216,7 @@ impl Service {
             })?;
             let (view, _) = self.view_and_job(eval, redact).await?;
             let skipped = page.after.map_or(0, |after| usize::try_from(after).unwrap_or(usize::MAX));
-            let items: Vec<&ExampleRow> = view.rows.iter().skip(skipped).take(page.most).collect();
+            let items = fitting_rows(view.rows.iter().skip(skipped).take(page.most));
             let end = skipped.saturating_add(items.len());
             let next = (end < view.rows.len()).then_some(end as u64);
             let data = json!({"eval_id": view.report.eval_id, "items": items, "next": next});
@@ -305,6 +305,20 @@ fn summary(row: &EvalReportRow) -> Value {
         }),
         Err(_) => json!({"eval_id": row.eval_id, "job_id": row.job_id, "altered": true}),
     }
+}
+
+/// Returns the first rows that fit into one reply, at least one of them.
+fn fitting_rows<'a>(rows: impl Iterator<Item = &'a ExampleRow>) -> Vec<Value> {
+    let (mut items, mut bytes) = (Vec::new(), 0);
+    for row in rows {
+        let item = json!(row);
+        bytes += item.to_string().len();
+        if bytes > EVAL_ROWS_BYTES && !items.is_empty() {
+            break;
+        }
+        items.push(item);
+    }
+    items
 }
 
 fn is_failure(row: &ExampleRow) -> bool {

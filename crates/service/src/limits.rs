@@ -30,6 +30,8 @@ canon::limits! {
     TURNS_LISTED_BYTES: usize = 256 << 10, "bytes";
     /// The maximum number of failures in the reply about an evaluation. Its rows have all of them.
     EVAL_FAILURES_SHOWN_MAX: usize = 50, "examples";
+    /// The size of a page of an evaluation's rows: the page ends before the row that would pass it.
+    EVAL_ROWS_BYTES: usize = 512 << 10, "bytes";
     /// The number of context lines around each change in a diff.
     DIFF_AROUND_LINES: usize = 3, "lines";
     /// The time limit for finding the shortest diff of one file. After that the diff may be longer than necessary.
