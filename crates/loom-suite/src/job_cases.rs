@@ -219,7 +219,7 @@ pub(super) async fn a_trial_has_one_result<J: Store>(store: &J, mut weaver: Loom
             rows.push(row);
         }
     }
-    let first = &rows[0];
+    let first = rows[0].clone();
     // The same result again changes nothing, another one is a conflict.
     let step = step_of(&mut weaver, &job, scored(first)).contract(write(first));
     weaver.commit(step).await;

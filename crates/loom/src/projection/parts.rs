@@ -186,6 +186,15 @@ impl Event {
             | Self::SpendOverage(_)
             | Self::PredictOpened(_)
             | Self::PredictClosed(_)
+            | Self::JobOpened(_)
+            | Self::JobContinued(_)
+            | Self::JobAsked(_)
+            | Self::JobProposed(_)
+            | Self::JobScored(_)
+            | Self::JobAccepted(_)
+            | Self::JobProgress(_)
+            | Self::JobParked(_)
+            | Self::JobClosed(_)
             | Self::Other { .. } => Vec::new(),
         }
     }
@@ -212,6 +221,8 @@ impl Event {
             }
             Self::Turn(closed) => vec![closed.outputs.as_ref().and_then(of)],
             Self::Fold(fold) => vec![of(&fold.text)],
+            Self::JobOpened(opened) => vec![of(&opened.spec), of(&opened.plan)],
+            Self::JobProposed(proposed) => vec![of(&proposed.text)],
             Self::End(end) => match &end.ending {
                 Ending::Terminated { result, .. } => vec![of(result)],
                 Ending::Truncated { .. } => Vec::new(),
@@ -230,6 +241,13 @@ impl Event {
             | Self::SpendOverage(_)
             | Self::PredictOpened(_)
             | Self::PredictClosed(_)
+            | Self::JobContinued(_)
+            | Self::JobAsked(_)
+            | Self::JobScored(_)
+            | Self::JobAccepted(_)
+            | Self::JobProgress(_)
+            | Self::JobParked(_)
+            | Self::JobClosed(_)
             | Self::Other { .. } => Vec::new(),
         };
         found.into_iter().flatten().collect()
