@@ -221,7 +221,7 @@ pub(super) async fn a_trial_has_one_result<J: Store>(store: &J, mut weaver: Loom
     }
     let first = rows[0].clone();
     // The same result again changes nothing, another one is a conflict.
-    let step = step_of(&mut weaver, &job, scored(first)).contract(write(first));
+    let step = step_of(&mut weaver, &job, scored(&first)).contract(write(&first));
     weaver.commit(step).await;
     let other = ExampleResultRow { score_micro: Some(1), ..first.clone() };
     let step = step_of(&mut weaver, &job, scored(&other)).contract(write(&other));

@@ -4,6 +4,10 @@
 //! an earlier use. So one damaged frame hides every transaction behind it without an error, and the last connection
 //! that closes the file deletes the log with them. The log is therefore read here before SQLite opens the file, by the
 //! format that SQLite documents.
+//!
+//! Not every transaction behind the readable frames was lost. A process that is killed between its last frame and the
+//! index of the log has committed nothing; the next process writes over its frames, and what is longer stays behind. Such
+//! remains look like damage, but the index, which the processes share, ends before them.
 
 use std::path::Path;
 use std::time::Duration;
@@ -28,6 +32,8 @@ struct LostPages {
     kept: u64,
     pages: u64,
     transactions: u64,
+    /// True if the last page before the damage ends a transaction, or there is none.
+    follows_commit: bool,
 }
 
 /// Returns an error if transactions in the log of this file can no longer be read.
@@ -39,7 +45,7 @@ pub(crate) fn check_log(path: &Path) -> Result<(), Error> {
         let Some((header, lost)) = read_log(path) else { return Ok(()) };
         if before == Some((header, lost)) {
             let at = format!("sqlite:{}", path.display());
-            let LostPages { kept, pages, transactions } = lost;
+            let LostPages { kept, pages, transactions, .. } = lost;
             return Err(Error::LogDamaged { at, kept, pages, transactions });
         }
         before = Some((header, lost));
@@ -54,7 +60,25 @@ fn read_log(path: &Path) -> Option<([u8; HEADER_BYTES], LostPages)> {
     name.push("-wal");
     let log = std::fs::read(path.with_file_name(name)).ok()?;
     let header = *log.first_chunk::<HEADER_BYTES>()?;
-    Some((header, find_lost(&log, || file_page_bytes(path))?))
+    let lost = find_lost(&log, || file_page_bytes(path))?;
+    let are_remains = match committed_frames(path, &header) {
+        Some(committed) => committed <= lost.kept,
+        None => lost.transactions == 1 && lost.follows_commit,
+    };
+    (!are_remains).then_some((header, lost))
+}
+
+/// Returns the number of committed frames by the index of this log; none if there is no index of this use of the log.
+fn committed_frames(path: &Path, log_header: &[u8; HEADER_BYTES]) -> Option<u64> {
+    const INDEX_HEADER_BYTES: usize = 48;
+    let mut name = path.file_name()?.to_owned();
+    name.push("-shm");
+    let index = std::fs::read(path.with_file_name(name)).ok()?;
+    // The header stands there twice. A writer changes one copy after the other.
+    let (first, rest) = index.split_at_checked(INDEX_HEADER_BYTES)?;
+    let is_whole = rest.get(..INDEX_HEADER_BYTES) == Some(first) && first[12] == 1;
+    (is_whole && first[32..40] == log_header[16..24])
+        .then(|| u64::from(u32::from_ne_bytes([first[16], first[17], first[18], first[19]])))
 }
 
 /// Returns the page size in the header of a database file.
@@ -79,7 +103,7 @@ fn find_lost(log: &[u8], file_page_bytes: impl FnOnce() -> usize) -> Option<Lost
     // Frames of an earlier use of the same log have other salts.
     let salts_at = |bytes: &[u8], at: usize| (number(bytes, at), number(bytes, at + 4));
     let salts = if header_is_sound { salts_at(header, 16) } else { salts_at(frames, 8) };
-    let (mut kept, mut is_sound) = (0, header_is_sound);
+    let (mut kept, mut is_sound, mut follows_commit) = (0, header_is_sound, true);
     let (mut last_commit, mut transactions, mut all) = (None, 0, 0);
     for (at, frame) in (0_u64..).zip(frames.chunks_exact(FRAME_HEADER_BYTES + page_bytes)) {
         all += 1;
@@ -89,6 +113,7 @@ fn find_lost(log: &[u8], file_page_bytes: impl FnOnce() -> usize) -> Option<Lost
             sums = checksum(big_endian, checksum(big_endian, sums, &head[..8]), page);
             if sums == (number(head, 16), number(head, 20)) {
                 kept += 1;
+                follows_commit = number(head, 4) != 0;
                 continue;
             }
         }
@@ -100,9 +125,9 @@ fn find_lost(log: &[u8], file_page_bytes: impl FnOnce() -> usize) -> Option<Lost
         }
     }
     match last_commit {
-        Some(last) => Some(LostPages { kept, pages: last + 1 - kept, transactions }),
+        Some(last) => Some(LostPages { kept, pages: last + 1 - kept, transactions, follows_commit }),
         // SQLite writes the header of a log before its first page.
-        None if !header_is_sound && all > 0 => Some(LostPages { kept: 0, pages: all, transactions: 0 }),
+        None if !header_is_sound && all > 0 => Some(LostPages { kept: 0, pages: all, transactions: 0, follows_commit }),
         None => None,
     }
 }
@@ -164,15 +189,16 @@ mod tests {
     fn a_changed_byte_loses_the_transactions_behind_it() {
         let whole = log(&[2, 3, 1]);
         assert_eq!(find_lost(&whole, || PAGE), None);
-        let lost = |kept, pages, transactions| Some(LostPages { kept, pages, transactions });
+        let lost =
+            |kept, pages, transactions, follows_commit| Some(LostPages { kept, pages, transactions, follows_commit });
         for (at, expected) in [
-            (frame(0) + 30, lost(0, 6, 3)),
-            (frame(2) + 100, lost(2, 4, 2)),
+            (frame(0) + 30, lost(0, 6, 3, true)),
+            (frame(2) + 100, lost(2, 4, 2, true)),
             // The salts of a frame.
-            (frame(4) + 9, lost(4, 2, 1)),
-            (frame(5) + 100, lost(5, 1, 1)),
+            (frame(4) + 9, lost(4, 2, 1, false)),
+            (frame(5) + 100, lost(5, 1, 1, true)),
             // The header of the log.
-            (17, lost(0, 6, 3)),
+            (17, lost(0, 6, 3, true)),
         ] {
             let mut damaged = whole.clone();
             damaged[at] ^= 0x40;
@@ -194,5 +220,32 @@ mod tests {
         }
         reused.extend_from_slice(&earlier[frame(1)..]);
         assert_eq!(find_lost(&reused, || PAGE), None);
+    }
+
+    /// Makes an index of the log that ends after this many frames.
+    fn index(log: &[u8], frames: u32) -> Vec<u8> {
+        let mut header = vec![0; 48];
+        header[12] = 1;
+        header[16..20].copy_from_slice(&frames.to_ne_bytes());
+        header[32..40].copy_from_slice(&log[16..24]);
+        header.repeat(2)
+    }
+
+    #[test]
+    fn the_frames_of_a_killed_writer_that_the_next_one_wrote_over_in_part_are_no_damage() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("loom.db");
+        // The killed writer's three pages stand behind one transaction; the next writer's single page is over the first.
+        let (killed, mut next) = (log(&[1, 3]), log(&[1, 1]));
+        next.extend_from_slice(&killed[frame(2)..]);
+        std::fs::write(folder.path().join("loom.db-wal"), &next).expect("a log");
+        std::fs::write(folder.path().join("loom.db-shm"), index(&next, 2)).expect("an index");
+        check_log(&path).expect("the index ends before the remains");
+        std::fs::remove_file(folder.path().join("loom.db-shm")).expect("an index");
+        check_log(&path).expect("one transaction behind a commit may be remains");
+        // By the index the frames were committed: they were damaged since.
+        std::fs::write(folder.path().join("loom.db-shm"), index(&next, 4)).expect("an index");
+        let damaged = check_log(&path).expect_err("two pages are lost");
+        assert!(matches!(damaged, Error::LogDamaged { kept: 2, pages: 2, transactions: 1, .. }), "{damaged:?}");
     }
 }

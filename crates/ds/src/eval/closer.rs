@@ -26,7 +26,7 @@ pub(crate) struct EvalCloser {
 }
 
 impl EvalCloser {
-    pub fn new(setup: Arc<EvalSetup>, predictor: Predictor) -> Self {
+    pub(super) fn new(setup: Arc<EvalSetup>, predictor: Predictor) -> Self {
         Self { setup, predictor }
     }
 

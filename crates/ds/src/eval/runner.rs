@@ -26,7 +26,7 @@ pub(crate) struct EvalTrials {
 }
 
 impl EvalTrials {
-    pub fn new(setup: &Arc<EvalSetup>, predictor: &Predictor, spells: &Arc<dyn SpellTrials>) -> Self {
+    pub(super) fn new(setup: &Arc<EvalSetup>, predictor: &Predictor, spells: &Arc<dyn SpellTrials>) -> Self {
         let runner = |candidate: &Candidate| -> (CandidateId, Box<dyn TrialRunner>) {
             match candidate {
                 Candidate::Artifact { id, artifact, model } => {

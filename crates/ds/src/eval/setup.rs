@@ -35,7 +35,7 @@ pub(crate) struct SpellChoice {
 
 impl SpellChoice {
     /// Reads the choice from a plan. A plan of a signature has none.
-    pub fn from_plan(plan: &Value) -> Self {
+    pub(super) fn from_plan(plan: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let names = plan.get("spells").and_then(Value::as_object).into_iter().flatten();
         let gates = plan.get("let_through").and_then(Value::as_array).into_iter().flatten();
@@ -71,7 +71,7 @@ pub(crate) struct EvalSetup {
 
 impl EvalSetup {
     /// Loads everything that the specification names.
-    pub async fn load(
+    pub(super) async fn load(
         predictor: &Predictor,
         spells: &dyn SpellTrials,
         spec: JobSpec,
@@ -121,7 +121,7 @@ impl EvalSetup {
     }
 
     /// Loads the evaluation of a stored job.
-    pub async fn of_job(predictor: &Predictor, spells: &dyn SpellTrials, job: &JobRow) -> Result<Self, Refusal> {
+    pub(super) async fn of_job(predictor: &Predictor, spells: &dyn SpellTrials, job: &JobRow) -> Result<Self, Refusal> {
         let spec = stored_spec(job)?;
         let chosen = match &spec.of {
             Subject::Signature(_) => SpellChoice::default(),
@@ -131,19 +131,19 @@ impl EvalSetup {
     }
 
     /// Returns the examples of the split, by id.
-    pub fn examples(&self) -> Vec<&Example> {
+    pub(super) fn examples(&self) -> Vec<&Example> {
         self.dataset.split(self.spec.split).collect()
     }
 
     /// Returns an example by its id.
-    pub fn example(&self, id: &ExampleId) -> Result<&Example, Refusal> {
+    pub(super) fn example(&self, id: &ExampleId) -> Result<&Example, Refusal> {
         let hash = self.spec.dataset_hash.to_string();
         let missing = || Refusal::from(codes::record_altered("dataset", hash, "examples"));
         self.dataset.example(id).ok_or_else(missing)
     }
 
     /// Returns the trials in the order in which they begin.
-    pub fn trials(&self) -> TrialList {
+    pub(super) fn trials(&self) -> TrialList {
         let Some(subject) = &self.spec.subject else { return TrialList::new([]) };
         let ids = self.dataset.split(self.spec.split).map(|example| example.id.clone());
         TrialList::new(trial_order(

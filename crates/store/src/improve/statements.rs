@@ -9,7 +9,6 @@ use cantrip_loom::Error;
 use crate::connection::SqlStatement;
 use crate::contracts::statements::word;
 use crate::ledger::{canonical, damaged_ledger};
-use crate::value::Value;
 
 /// Returns the statement that writes a change.
 pub(crate) fn statement_for(written: &ImproveUpsert) -> Result<SqlStatement, Error> {
