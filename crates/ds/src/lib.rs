@@ -5,7 +5,6 @@
 
 mod catalog;
 pub mod dataset;
-pub mod eval;
 mod evidence;
 mod export;
 mod history;
@@ -33,7 +32,7 @@ pub use export::{ParsedExport, evidence_lines};
 pub use objects::BaseFault;
 pub use options::PredictOptions;
 pub use outcome::{PredictOutcome, PredictReply};
-pub use predict::{CrystalSource, Predictor};
+pub use predict::{CrystalSource, Predictor, refuse_store_error};
 pub use structured::StructuredMode;
 pub use trace::{TraceArchive, TraceMode, trace, trace_payload, trace_row};
 pub use verify::{Finding, ReceiptVerification, verify, verify_export};

@@ -67,8 +67,6 @@ cantrip::canon::limits! {
     METRIC_SANDBOX_TRIES: u64 = 3, "times";
     /// The share of pairs that may change with the places of the two outputs before a judge counts as inconsistent.
     POSITION_FLIPS_PPM_MAX: u64 = 300_000, "parts per million";
-    /// The default number of times that each trial of an evaluation is made.
-    EVAL_EPOCHS_DEFAULT: u64 = 1, "epochs";
     /// The default number of trials of a job that run at the same time.
     TRIALS_TOGETHER: usize = 8, "trials";
     /// The maximum number of trials of a job that run at the same time.
@@ -109,16 +107,4 @@ cantrip::canon::limits! {
     FAULT_CHARS_MAX: usize = 2_000, "characters";
     /// The maximum number of trials of one job.
     JOB_TRIALS_MAX: u64 = 1_000_000, "trials";
-    /// The share of a side's trials that may have no score before an evaluation counts as incomplete.
-    EVAL_UNSCORED_PERCENT_MAX: u64 = 5, "percent";
-    /// The maximum size of a token of an output, for the worst-case cost of a judge that reads it.
-    JUDGED_TOKEN_BYTES_BOUND: u64 = 8, "bytes";
-    /// The maximum number of inputs, the longest ones, whose prompts are measured for the worst cost of a plan.
-    PLANNED_INPUTS_MAX: usize = 500, "inputs";
-    /// The number of result rows, receipts or reports of an evaluation that are read at once.
-    EVAL_PAGE: usize = 500, "rows";
-    /// The maximum number of times that a judge is asked one question because the infrastructure failed.
-    JUDGE_TRIES_MAX: u64 = 3, "tries";
-    /// The percentage of callers that a suggested canary gets.
-    SUGGESTED_CANARY_PERCENT: u64 = 10, "percent";
 }

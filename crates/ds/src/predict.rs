@@ -29,6 +29,7 @@ use crate::options::PredictOptions;
 use crate::outcome::{PredictFailure, PredictOutcome, PredictReply};
 use crate::programs::{ProgramSpec, direct_cantrip, rlm_cantrip, variables};
 use crate::settings::{Budget, PredictSettings, PredictStart, medium_of, request_hash};
+use crate::dataset::DatasetStore;
 use crate::structured::StructuredMode;
 use crate::trace::TraceArchive;
 use crate::{Catalog, contract};
@@ -84,7 +85,8 @@ pub(crate) fn actor(owner: &str) -> Result<Actor, Refusal> {
     Actor::new(owner).map_err(|_| OwnerError.into())
 }
 
-pub(crate) fn refuse_store_error(error: Error) -> Refusal {
+/// Returns the refusal for an error of the store.
+pub fn refuse_store_error(error: Error) -> Refusal {
     store_refusal(&error)
 }
 
@@ -140,6 +142,26 @@ impl Predictor {
     ) -> Self {
         let catalog = Catalog::new(runtime.loom().clone(), Arc::clone(&clock), Arc::clone(&ids));
         Self { runtime, catalog, crystals: Arc::new(crystals), traces, clock, ids }
+    }
+
+    /// Returns the runtime in which predicts are cast.
+    pub fn runtime(&self) -> &Runtime {
+        &self.runtime
+    }
+
+    /// Returns the clock of the predictor.
+    pub fn clock(&self) -> &Arc<dyn Clock> {
+        &self.clock
+    }
+
+    /// Returns the source of the crystals that answer.
+    pub fn crystals(&self) -> &Arc<dyn CrystalSource> {
+        &self.crystals
+    }
+
+    /// Returns the datasets of the store.
+    pub fn datasets(&self) -> DatasetStore {
+        DatasetStore::new(self.runtime.loom().clone(), Arc::clone(&self.clock), Arc::clone(&self.ids))
     }
 
     pub fn catalog(&self) -> &Catalog {

@@ -10,7 +10,6 @@ mod approval;
 mod catalog;
 mod datasets;
 mod dying;
-mod evals;
 mod job_world;
 mod jobs;
 mod metric_programs;

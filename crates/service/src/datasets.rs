@@ -274,7 +274,7 @@ impl Service {
         asked: &str,
         split: Option<Split>,
         content: ExampleContent,
-        mut line: impl FnMut(&str),
+        mut line: impl FnMut(&str) + Send,
     ) -> GuardedReply {
         self.guarded_reply("examples", async {
             self.check_may_read_examples()?;

@@ -13,7 +13,7 @@ use cantrip::{Cancel, CastReply, store_refusal};
 use cantrip_ds::contract::{
     CandidateId, EvalReport, EvalReportRow, JobRow, JobSpec, LatencyPart, Pointer, SignatureId, Subject,
 };
-use cantrip_ds::eval::{
+use cantrip_improve::eval::{
     EvalRequest, JudgeRequest, PreparedEval, StoredEval, StoredRow, StoredSide, Suggestion, evidence_of, job_parts,
     judge_metric, resolve_eval, stored_eval, verify_eval,
 };

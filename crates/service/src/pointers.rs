@@ -13,7 +13,7 @@ use cantrip_ds::contract::{
     PromotionCriteria, PromotionEvidence, PromotionGrounds, RolloutSide, SignatureId, SourcedEvidence, StoredEvidence,
     UnmetCriterion, Variant,
 };
-use cantrip_ds::eval::{evidence_of, newest_eval, resolve_eval, verify_eval};
+use cantrip_improve::eval::{evidence_of, newest_eval, resolve_eval, verify_eval};
 use serde_json::{Value, json};
 
 use crate::Service;

@@ -12,7 +12,7 @@ use cantrip::loom::{Actor, Error, Loom};
 use cantrip::reply::{Refusal, codes};
 use cantrip::{Cantrip, CastOptions, CastReply, HumanDecision, OwnerError, PendingApproval, Runtime, Waiting};
 use cantrip::{owner_of, store_refusal};
-use cantrip_ds::eval::{RemovedGate, SpellTrial, SpellTrials, TriedSpell};
+use cantrip_improve::eval::{RemovedGate, SpellTrial, SpellTrials, TriedSpell};
 use cantrip_ds::job::CostBound;
 use cantrip_spell::{Spell, TrialCopies};
 use futures_util::future::BoxFuture;

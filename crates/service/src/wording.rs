@@ -4,7 +4,7 @@
 
 use cantrip::canon::{Currency, Money};
 use cantrip_ds::contract::{EvalReport, EvalStatus, EvalVerdict, Split};
-use cantrip_ds::eval::SuggestedAction;
+use cantrip_improve::eval::SuggestedAction;
 
 /// Returns a number of micro-units with this many places, 0 to 6, rounded half away from zero.
 pub fn decimal(micro: i64, places: u32) -> String {

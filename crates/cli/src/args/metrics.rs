@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use cantrip_ds::contract::Metric;
 use cantrip_ds::contract::limits::METRIC_BYTES_MAX;
-use cantrip_ds::eval::MetricChoice;
+use cantrip_improve::eval::MetricChoice;
 use cantrip_reply::Refusal;
 
 use super::input_files;

@@ -11,7 +11,7 @@ use cantrip::canon::{Money, RunId};
 use cantrip::crystal::ModelName;
 use cantrip::{Cancel, CastReply};
 use cantrip_ds::contract::Split;
-use cantrip_ds::eval::{BaselineChoice, EvalPlan, EvalRequest, PreparedEval};
+use cantrip_improve::eval::{BaselineChoice, EvalPlan, EvalRequest, PreparedEval};
 use cantrip_ds::job::JobProgressView;
 use cantrip_ds::limits::TRIALS_TOGETHER;
 use cantrip_reply::{ExitStatus, Guard, Refusal, codes};

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use cantrip::Cancel;
 use cantrip::canon::Money;
 use cantrip::loom::PageRequest;
-use cantrip_ds::eval::JudgeRequest;
+use cantrip_improve::eval::JudgeRequest;
 use cantrip_ds::limits::TRIALS_TOGETHER;
 use cantrip_reply::{Refusal, codes};
 use cantrip_service::EvalFilter;

@@ -18,7 +18,7 @@ use serde_json::Value;
 use super::report::{ReportInputs, make_report};
 use super::rows::{report_trials, side_of, stored_receipt, stored_results};
 use super::setup::{is_enum_at, stored_spec};
-use crate::predict::{Predictor, refuse_store_error};
+use cantrip_ds::{Predictor, refuse_store_error};
 
 /// The first difference between a stored evaluation and what its rows give.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -56,7 +56,7 @@ pub struct VerifiedEval {
 
 /// Verifies a stored evaluation. An error is a fault of the store; a difference is part of the result.
 pub async fn verify_eval(predictor: &Predictor, eval: &EvalId) -> Result<VerifiedEval, Refusal> {
-    let loom = predictor.runtime.loom();
+    let loom = predictor.runtime().loom();
     let row = loom.eval_report(eval.clone()).await.map_err(refuse_store_error)?;
     let job = loom.job(row.job_id).await.map_err(refuse_store_error)?;
     let read = row.report();

@@ -7,7 +7,7 @@ use cantrip_contract::{EvalId, ModelsPart, Split, SplitCounts};
 use serde::Serialize;
 
 use super::spells::RemovedGate;
-use crate::job::CostPlan;
+use cantrip_ds::job::CostPlan;
 
 /// The plan of an evaluation.
 #[derive(Debug, Clone, PartialEq, Serialize)]

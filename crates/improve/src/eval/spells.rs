@@ -10,7 +10,7 @@ use cantrip::spend::AuthorizationRef;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-use crate::job::CostBound;
+use cantrip_ds::job::CostBound;
 
 /// A spell as an evaluation tries it.
 #[derive(Debug, Clone, PartialEq)]

@@ -13,12 +13,12 @@ use serde_json::Value;
 
 use super::setup::{Candidate, EvalSetup, ExampleInputs};
 use super::spells::{SpellTrial, SpellTrials};
-use crate::job::{
+use cantrip_ds::job::{
     CostBound, PredictTrials, Trial, TrialCall, TrialEnding, TrialRun, TrialRunner, ending_of_receipt,
     refused_by,
 };
-use crate::limits::IN_FLIGHT_LOOK_MS;
-use crate::predict::{Predictor, refuse_store_error};
+use cantrip_ds::limits::IN_FLIGHT_LOOK_MS;
+use cantrip_ds::{Predictor, refuse_store_error};
 
 /// Runs each trial with the runner of its candidate.
 pub(crate) struct EvalTrials {
@@ -43,7 +43,7 @@ impl EvalTrials {
                     let trials = SpellRunner {
                         setup: Arc::clone(setup),
                         spells: Arc::clone(spells),
-                        loom: predictor.runtime.loom().clone(),
+                        loom: predictor.runtime().loom().clone(),
                         spell: tried.name.clone(),
                         worst: tried.worst,
                     };

@@ -15,13 +15,13 @@ use tokio::sync::OnceCell;
 
 use super::costs::worst_judgements;
 use super::setup::EvalSetup;
-use crate::job::{CostBound, JobContext, JobStop, Trial, TrialEnding, TrialRun, TrialScore, TrialScorer};
+use cantrip_ds::job::{CostBound, JobContext, JobStop, Trial, TrialEnding, TrialRun, TrialScore, TrialScorer};
 use crate::limits::JUDGE_TRIES_MAX;
-use crate::metric::{
+use cantrip_ds::metric::{
     Case, CaseOutcome, Judge, JudgeAnswer, JudgeQuestion, MetricScorer, PairOutcome, PreferredPair, Scoring,
 };
-use crate::options::PredictOptions;
-use crate::predict::{Predictor, refuse_store_error};
+use cantrip_ds::PredictOptions;
+use cantrip_ds::{Predictor, refuse_store_error};
 
 /// The example and the epoch of a pair.
 type PairKey = (ExampleId, u64);
@@ -131,7 +131,7 @@ impl EvalScorer {
     async fn reward(&self, ran: &TrialRun) -> Result<Option<f64>, Refusal> {
         let asks = self.setup.metric.all().iter().any(|metric| matches!(metric.kind(), MetricKind::Reward { .. }));
         let Some(entity) = ran.entity.filter(|_| asks) else { return Ok(None) };
-        let loom = self.predictor.runtime.loom();
+        let loom = self.predictor.runtime().loom();
         let Some(leaf) = loom.entity(entity).await.map_err(refuse_store_error)?.leaf else { return Ok(None) };
         Ok(loom.turn(leaf).await.map_err(refuse_store_error)?.reward)
     }

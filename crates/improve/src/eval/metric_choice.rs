@@ -6,8 +6,8 @@ use cantrip_contract::{Metric, MetricRow};
 use serde_json::json;
 
 use super::request::MetricChoice;
-use crate::limits::DATASET_PAGE;
-use crate::predict::refuse_store_error;
+use cantrip_ds::limits::DATASET_PAGE;
+use cantrip_ds::refuse_store_error;
 
 /// A metric and the name that it is stored under.
 #[derive(Debug, Clone)]

@@ -6,8 +6,8 @@
 use cantrip::canon::Hash;
 use cantrip_contract::{CandidateId, ExampleId, Split};
 
-use crate::job::Trial;
-use crate::stats;
+use cantrip_ds::job::Trial;
+use cantrip_ds::stats;
 
 /// Returns the trials of an evaluation in the order in which they begin.
 pub fn trial_order(

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::request::EvalRequest;
 use super::setup::{Candidate, EvalSetup};
-use crate::job::{CostBound, CostPlan};
+use cantrip_ds::job::{CostBound, CostPlan};
 use crate::limits::{JUDGED_TOKEN_BYTES_BOUND, PLANNED_INPUTS_MAX};
-use crate::options::PredictOptions;
-use crate::predict::Predictor;
+use cantrip_ds::PredictOptions;
+use cantrip_ds::Predictor;
 
 /// Returns the number of judgements of an evaluation at most: one of each output by each judge, two of each pair.
 pub(crate) fn judgements(setup: &EvalSetup) -> u64 {

@@ -18,10 +18,9 @@ use serde_json::Value;
 
 use super::order::trial_order;
 use super::spells::{SpellTrials, TriedSpell};
-use crate::dataset::DatasetStore;
-use crate::job::{TrialInput, TrialList};
-use crate::limits::SCHEMA_REFERENCES_MAX;
-use crate::predict::{Predictor, refuse_store_error};
+use cantrip_ds::job::{TrialInput, TrialList};
+use cantrip_ds::limits::SCHEMA_REFERENCES_MAX;
+use cantrip_ds::{Predictor, refuse_store_error};
 
 /// The spells of a job's candidates, and the gates that they may use. They are part of the plan that the job's first
 /// record keeps.
@@ -125,7 +124,7 @@ impl EvalSetup {
         let spec = stored_spec(job)?;
         let chosen = match &spec.of {
             Subject::Signature(_) => SpellChoice::default(),
-            Subject::Spell(_) => SpellChoice::from_plan(&stored_plan(predictor.runtime.loom(), job).await?),
+            Subject::Spell(_) => SpellChoice::from_plan(&stored_plan(predictor.runtime().loom(), job).await?),
         };
         Self::load(predictor, spells, spec, &chosen).await
     }
@@ -154,13 +153,6 @@ impl EvalSetup {
             self.spec.baseline.as_ref(),
             self.spec.epochs,
         ))
-    }
-}
-
-impl Predictor {
-    /// Returns the datasets of the store.
-    pub(crate) fn datasets(&self) -> DatasetStore {
-        DatasetStore::new(self.runtime.loom().clone(), Arc::clone(&self.clock), Arc::clone(&self.ids))
     }
 }
 

@@ -30,12 +30,12 @@ use super::runner::EvalTrials;
 use super::scorer::EvalScorer;
 use super::setup::{EvalSetup, SpellChoice};
 use super::spells::SpellTrials;
-use crate::dataset::NamedDataset;
-use crate::job::{JobDriver, JobLimits, JobParts, JobReply, JobRequest};
-use crate::limits::JOB_TRIALS_MAX;
-use crate::metric::{MetricScorer, pin_judges};
-use crate::predict::{Predictor, refuse_store_error};
-use crate::stats::{self, Observation};
+use cantrip_ds::dataset::NamedDataset;
+use cantrip_ds::job::{JobDriver, JobLimits, JobParts, JobReply, JobRequest};
+use cantrip_ds::limits::JOB_TRIALS_MAX;
+use cantrip_ds::metric::{MetricScorer, pin_judges};
+use cantrip_ds::{Predictor, refuse_store_error};
+use cantrip_ds::stats::{self, Observation};
 
 /// An evaluation that is ready to start.
 #[must_use = "start it, or show its plan"]
@@ -91,7 +91,7 @@ impl PreparedEval {
         let named = predictor.datasets().resolve(&request.dataset).await?;
         let of = named.row.subject.clone();
         let candidates = resolve_candidates(&predictor, &*spells, &of, &request).await?;
-        let found = find_metric(predictor.runtime.loom(), &request.metric).await?;
+        let found = find_metric(predictor.runtime().loom(), &request.metric).await?;
         let metric = pin_judges(&found.metric, &predictor, request.judge_model.as_deref(), &candidates.task).await?;
         if metric.is_preference() && candidates.baseline.is_none() {
             let rule = "it compares two outputs, so it needs a baseline: name one with --baseline";
@@ -100,7 +100,7 @@ impl PreparedEval {
         metrics.check(&metric, &found.label()).await?;
         let chosen = spell_choice(&candidates, &request);
         let spec = job_spec(&predictor, &named, &candidates, &metric, &request).await?;
-        let job = predictor.runtime.loom().job_of_hash(spec.job_hash()).await.map_err(refuse_store_error)?;
+        let job = predictor.runtime().loom().job_of_hash(spec.job_hash()).await.map_err(refuse_store_error)?;
         let setup = Arc::new(EvalSetup::load(&predictor, &*spells, spec, &chosen).await?);
         check_size(&setup, &named)?;
         let plan = make_plan(&predictor, &setup, &named, &candidates, chosen, &request).await?;
@@ -179,7 +179,7 @@ pub(crate) fn eval_parts(
 /// Stores a metric, before the job that names it.
 pub(crate) async fn store_metric(predictor: &Predictor, metric: &Metric, name: Option<String>) -> Result<(), Refusal> {
     let body = canonical(metric.content()).map_err(|_| Refusal::from(codes::crash()))?;
-    let row = MetricRow { metric_hash: metric.hash(), name, body, at: predictor.clock.now().wall };
+    let row = MetricRow { metric_hash: metric.hash(), name, body, at: predictor.clock().now().wall };
     let row = ContractRow::Improve(Box::new(ImproveRow::Metric(Box::new(row))));
     predictor.catalog().write_rows(vec![row]).await
 }
@@ -235,7 +235,7 @@ async fn task_model(
         (None, Some(Some(model))) if all_named => Some(model.as_str()),
         (None, _) => None,
     };
-    let model = predictor.crystals.crystal(named)?.name().to_owned();
+    let model = predictor.crystals().crystal(named)?.name().to_owned();
     let other = own.iter().flatten().find(|other| request.model.is_some() && **other != model);
     if let Some(other) = other {
         let rule = format!("an artifact names its own model, {other}; leave --crystal out, or evaluate another artifact");
@@ -286,7 +286,7 @@ async fn job_spec(
         rerun: 0,
     };
     while request.rerun {
-        let same = predictor.runtime.loom().job_of_hash(spec.job_hash()).await.map_err(refuse_store_error)?;
+        let same = predictor.runtime().loom().job_of_hash(spec.job_hash()).await.map_err(refuse_store_error)?;
         if same.is_none() {
             break;
         }
@@ -318,7 +318,7 @@ async fn make_plan(
 ) -> Result<EvalPlan, Refusal> {
     let (spec, examples) = (&setup.spec, setup.examples());
     let look = match look_query(setup) {
-        Some(query) => Some(predictor.runtime.loom().look_number(query).await.map_err(refuse_store_error)?),
+        Some(query) => Some(predictor.runtime().loom().look_number(query).await.map_err(refuse_store_error)?),
         None => None,
     };
     if let Some(k) = look.filter(|k| stats::is_spent(*k)) {

@@ -13,7 +13,7 @@ use serde_json::Value;
 use super::report::{CastFacts, ReportTrial, TrialFacts};
 use super::setup::read_body;
 use crate::limits::EVAL_PAGE;
-use crate::predict::refuse_store_error;
+use cantrip_ds::refuse_store_error;
 
 /// The state of a reservation whose outcome is unknown.
 const UNRECONCILED: &str = "reconcile_required";

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::request::BaselineChoice;
 use super::spells::{SpellTrials, TriedSpell};
-use crate::predict::{Predictor, refuse_store_error};
+use cantrip_ds::{Predictor, refuse_store_error};
 
 /// A candidate that a caller named.
 #[derive(Debug, Clone)]
@@ -27,7 +27,7 @@ pub(crate) struct ArtifactNames<'a> {
 
 impl<'a> ArtifactNames<'a> {
     pub(super) async fn new(predictor: &'a Predictor, signature: &'a Signature) -> Result<Self, Refusal> {
-        let loom = predictor.runtime.loom();
+        let loom = predictor.runtime().loom();
         let pointer = loom.pointer(signature.id().clone()).await.map_err(refuse_store_error)?;
         Ok(Self { predictor, signature, pointer })
     }
@@ -86,7 +86,7 @@ impl<'a> ArtifactNames<'a> {
         if let Ok(id) = asked.parse::<CompiledId>() {
             return Ok(id);
         }
-        let loom = self.predictor.runtime.loom();
+        let loom = self.predictor.runtime().loom();
         let mut found: Vec<CompiledId> = Vec::new();
         let mut next = Some(PageRequest::FIRST);
         while let Some(page) = next {

@@ -15,9 +15,10 @@ use serde_json::{Value, json};
 use super::report::{IncompleteReason, MadeReport, ReportInputs, make_report};
 use super::rows::{judge_part, report_trials, unreconciled};
 use super::setup::EvalSetup;
-use crate::job::{JobCloser, JobClosing, JobEnd, JobEndKind};
-use crate::limits::{EVAL_UNSCORED_PERCENT_MAX, POSITION_FLIPS_PPM_MAX};
-use crate::predict::{Predictor, refuse_store_error};
+use cantrip_ds::job::{JobCloser, JobClosing, JobEnd, JobEndKind};
+use cantrip_ds::limits::POSITION_FLIPS_PPM_MAX;
+use crate::limits::EVAL_UNSCORED_PERCENT_MAX;
+use cantrip_ds::{Predictor, refuse_store_error};
 
 /// Makes the report of an evaluation, and its reply.
 pub(crate) struct EvalCloser {
@@ -56,7 +57,7 @@ impl EvalCloser {
         run: RunId,
         at: Timestamp,
     ) -> Result<MadeReport, Refusal> {
-        let (setup, loom) = (&self.setup, self.predictor.runtime.loom());
+        let (setup, loom) = (&self.setup, self.predictor.runtime().loom());
         let trials = report_trials(loom, &setup.spec, &setup.metric, rows).await?;
         let look = match look_query(setup) {
             Some(query) => Some(loom.look_number(query).await.map_err(refuse_store_error)?),
@@ -78,7 +79,7 @@ impl EvalCloser {
     }
 
     async fn make_reply(&self, job: &JobRow, data: Value) -> Result<ReplyDraft<Success>, Refusal> {
-        let loom = self.predictor.runtime.loom();
+        let loom = self.predictor.runtime().loom();
         let row = loom.eval_report(self.setup.eval_id.clone()).await.map_err(refuse_store_error)?;
         let altered = |field: &str| codes::record_altered("evaluation", row.eval_id.to_string(), field);
         let report = row.report().map_err(|fault| Refusal::from(altered(fault.field)))?;

@@ -22,14 +22,14 @@ use super::request::JudgeRequest;
 use super::rows::stored_receipt;
 use super::scorer::TrialJudge;
 use super::setup::{read_body, stored_spec};
-use crate::job::{
+use cantrip_ds::job::{
     CostBound, JobCloser, JobClosing, JobContext, JobDriver, JobEnd, JobEndKind, JobLimits, JobParts, JobReply,
     JobRequest, JobStop, Trial, TrialCall, TrialEnding, TrialList, TrialRun, TrialRunner, TrialScore,
     TrialScorer,
 };
-use crate::metric::{Case, CaseOutcome, MetricScorer, pin_judges};
-use crate::predict::{Predictor, refuse_store_error};
-use crate::stats::{self, Agreement, JudgeCounts};
+use cantrip_ds::metric::{Case, CaseOutcome, MetricScorer, pin_judges};
+use cantrip_ds::{Predictor, refuse_store_error};
+use cantrip_ds::stats::{self, Agreement, JudgeCounts};
 
 /// An output that a person judged.
 #[derive(Debug, Clone)]
@@ -55,7 +55,7 @@ impl JudgeSetup {
         let dataset = predictor.datasets().load(spec.dataset_hash).await?;
         let mut outputs = BTreeMap::new();
         for example in dataset.examples() {
-            if let Some(judged) = judged_output(predictor.runtime.loom(), example).await? {
+            if let Some(judged) = judged_output(predictor.runtime().loom(), example).await? {
                 outputs.insert(example.id.clone(), judged);
             }
         }
@@ -126,7 +126,7 @@ pub async fn judge_metric(
     };
     limits.check()?;
     let named = predictor.datasets().resolve(&request.dataset).await?;
-    let found = find_metric(predictor.runtime.loom(), &request.metric).await?;
+    let found = find_metric(predictor.runtime().loom(), &request.metric).await?;
     let task = match &named.row.subject {
         Subject::Signature(id) => predictor.catalog().signature(id).await?.description().to_owned(),
         Subject::Spell(name) => format!("Answer the intent, as the spell {name} does."),
@@ -164,7 +164,7 @@ pub async fn judge_metric(
         rerun: 0,
     };
     while request.rerun
-        && predictor.runtime.loom().job_of_hash(spec.job_hash()).await.map_err(refuse_store_error)?.is_some()
+        && predictor.runtime().loom().job_of_hash(spec.job_hash()).await.map_err(refuse_store_error)?.is_some()
     {
         spec.rerun += 1;
     }
@@ -229,11 +229,11 @@ async fn worst_cost(predictor: &Predictor, setup: &JudgeSetup) -> Result<CostBou
     for judge in setup.metric.judges() {
         let Some(id) = &judge.artifact else { return Ok(CostBound::Unknown) };
         let artifact = predictor.catalog().artifact(id).await?;
-        let how = crate::PredictOptions {
+        let how = cantrip_ds::PredictOptions {
             artifact: Some(id.clone()),
             model: judge.model.clone(),
             whole: true,
-            ..crate::PredictOptions::default()
+            ..cantrip_ds::PredictOptions::default()
         };
         // The outputs are known, so the longest one bounds the others.
         let longest = setup.outputs.values().map(|judged| &judged.output).max_by_key(|output| output.to_string().len());
@@ -360,7 +360,7 @@ impl AgreementCloser {
     }
 
     async fn make_reply(&self, job: &JobRow, data: Value) -> Result<ReplyDraft<Success>, Refusal> {
-        let loom = self.predictor.runtime.loom();
+        let loom = self.predictor.runtime().loom();
         let (job_id, count) = (job.job_id.to_string(), self.setup.outputs.len());
         match job.status {
             JobStatus::Succeeded => {

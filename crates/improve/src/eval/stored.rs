@@ -21,11 +21,11 @@ use super::rows::{report_trials, side_of, stored_receipt, stored_results};
 use super::setup::{EvalSetup, read_body, stored_spec};
 use super::spells::SpellTrials;
 use super::verify::EvalDifference;
-use crate::job::JobParts;
+use cantrip_ds::job::JobParts;
 use crate::limits::EVAL_PAGE;
-use crate::metric::MetricScorer;
-use crate::predict::{Predictor, refuse_store_error};
-use crate::stats;
+use cantrip_ds::metric::MetricScorer;
+use cantrip_ds::{Predictor, refuse_store_error};
+use cantrip_ds::stats;
 
 /// A stored evaluation with its rows, as they were said.
 #[derive(Debug, Clone)]
@@ -93,7 +93,7 @@ pub async fn resolve_eval(loom: &AnyLoom, asked: &str) -> Result<EvalId, Refusal
 
 /// Reads a stored evaluation with its rows.
 pub async fn stored_eval(predictor: &Predictor, id: &EvalId) -> Result<StoredEval, Refusal> {
-    let loom = predictor.runtime.loom();
+    let loom = predictor.runtime().loom();
     let row = eval_row(loom, id).await?;
     let altered = |field: &str| Refusal::from(codes::record_altered("evaluation", id.to_string(), field));
     let report = row.report().map_err(|fault| altered(fault.field))?;
@@ -249,7 +249,7 @@ pub async fn evidence_of(
     let has_unproven_judge = match report.judge {
         None => false,
         Some(_) => {
-            let check = predictor.runtime.loom().judge_check(report.metric_hash).await.map_err(refuse_store_error)?;
+            let check = predictor.runtime().loom().judge_check(report.metric_hash).await.map_err(refuse_store_error)?;
             !check.is_some_and(|check| check.n >= JUDGE_VERDICTS_MIN && check.low_micro >= JUDGE_AGREEMENT_LOW_MICRO)
         }
     };

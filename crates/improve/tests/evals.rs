@@ -23,7 +23,7 @@ use cantrip_ds::dataset::{
     DatasetStore, ExampleSchemas, GatherFilter, GivenVerdict, ImportFormat, ImportOptions, NewVersion, ReadExamples,
     SplitRequest, Verdicts, gather_examples, read_examples,
 };
-use cantrip_ds::eval::{
+use cantrip_improve::eval::{
     BaselineChoice, EvalRequest, IncompleteReason, JudgeRequest, MadeReport, MetricChoice, NoSpellTrials, PreparedEval,
     ReportInputs, ReportTrial, TrialFacts, judge_metric, make_report, promotion_evidence, trial_order, verify_eval,
 };

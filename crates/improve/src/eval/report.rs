@@ -13,8 +13,9 @@ use cantrip_contract::{
 };
 use serde_json::Value;
 
-use crate::limits::{EVAL_UNSCORED_PERCENT_MAX, POSITION_FLIPS_PPM_MAX};
-use crate::stats::{self, Comparison, Observation};
+use cantrip_ds::limits::POSITION_FLIPS_PPM_MAX;
+use crate::limits::EVAL_UNSCORED_PERCENT_MAX;
+use cantrip_ds::stats::{self, Comparison, Observation};
 
 /// The range of a difference of which nothing is known.
 const UNKNOWN_DIFFERENCE: i64 = 1_000_000;

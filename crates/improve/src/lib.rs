@@ -1,0 +1,7 @@
+//! Does a new prompt do better? Evaluations of artifacts and spells on datasets, and what follows from them.
+//!
+//! An evaluation is a job: its trials are predicts or casts that the driver of `cantrip_ds` runs, and its report is made
+//! from their rows.
+
+pub mod eval;
+pub mod limits;

@@ -1,0 +1,13 @@
+//! The tests of this crate, as one test binary.
+
+#![allow(clippy::unwrap_used, reason = "the helpers of tests are tests too")]
+
+/// The allocator counts the memory of the Python interpreters in this process.
+#[global_allocator]
+static ALLOCATOR: cantrip_medium_python::CountingAllocator = cantrip_medium_python::CountingAllocator;
+
+#[path = "../../ds/tests/dying.rs"]
+mod dying;
+mod evals;
+#[path = "../../ds/tests/support.rs"]
+mod support;
