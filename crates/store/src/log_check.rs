@@ -224,7 +224,7 @@ mod tests {
 
     /// Makes an index of the log that ends after this many frames.
     fn index(log: &[u8], frames: u32) -> Vec<u8> {
-        let mut header = vec![0; 48];
+        let mut header = [0; 48];
         header[12] = 1;
         header[16..20].copy_from_slice(&frames.to_ne_bytes());
         header[32..40].copy_from_slice(&log[16..24]);
