@@ -94,11 +94,15 @@ fn a_newcomer_adds_a_table_lists_it_shows_it_and_lets_it_grow() {
         assert_eq!((&grown["data"]["version"], &grown["data"]["counts"]["taken"]), (&json!(2), &json!(90)));
         let listed = folder.run(&[&["dataset", "ls"], &at[..]].concat());
         assert_eq!(stdout(&listed).lines().count(), 1, "{listed:?}");
-        assert!(stdout(&listed).contains("tickets@2") && stdout(&listed).contains("@me/support/Triage.v1"), "{listed:?}");
+        assert!(
+            stdout(&listed).contains("tickets@2") && stdout(&listed).contains("@me/support/Triage.v1"),
+            "{listed:?}"
+        );
         let (before, after) = (examples(&folder, &store, "tickets@1"), examples(&folder, &store, "tickets"));
         assert_eq!((before.len(), after.len()), (60, 90));
         assert!(before.iter().all(|example| after.contains(example)), "an example moved or changed");
-        let typed = after.iter().find(|example| example["input"]["ticket"] == "Ticket 4, please").expect("it was added");
+        let typed =
+            after.iter().find(|example| example["input"]["ticket"] == "Ticket 4, please").expect("it was added");
         assert_eq!(typed["input"]["urgent"], json!(true));
         assert_eq!(typed["expected"], json!({"team": "delivery"}));
         let diff = folder.run(&[&["dataset", "diff", "tickets@1", "tickets"], &at[..]].concat());
@@ -110,15 +114,20 @@ fn a_newcomer_adds_a_table_lists_it_shows_it_and_lets_it_grow() {
         assert_eq!(stdout(&diff), format!("- {gone}\n"));
         let shown = folder.run(&[&["dataset", "show", "tickets@2", "--split", "test"], &at[..]].concat());
         assert!(stdout(&shown).contains("from June") && stdout(&shown).contains("there are more"), "{shown:?}");
-        let unknown = folder.envelope(&[&["dataset", "show", "nothing"], &at[..]].concat(), codes::CONTRACT_UNKNOWN.any());
+        let unknown =
+            folder.envelope(&[&["dataset", "show", "nothing"], &at[..]].concat(), codes::CONTRACT_UNKNOWN.any());
         assert!(id(&unknown["data"]["hint"]).contains("dataset ls"), "{unknown}");
         // The written file is a file of examples again.
         let out = [&["dataset", "show", "tickets", "--out", "all.jsonl"], &at[..]].concat();
         assert!(folder.run(&out).status.success());
-        let copy = [&["dataset", "add", "copy", "all.jsonl", "--signature", "Triage", "--splits", "given"], &at[..]].concat();
+        let copy =
+            [&["dataset", "add", "copy", "all.jsonl", "--signature", "Triage", "--splits", "given"], &at[..]].concat();
         let copied = folder.envelope(&copy, codes::CREATED.any());
         let newest = folder.envelope(&[&["dataset", "show", "tickets"], &at[..]].concat(), codes::READ.any());
-        assert_eq!(copied["data"]["dataset_hash"], newest["data"]["value"]["dataset_hash"], "the same examples and splits");
+        assert_eq!(
+            copied["data"]["dataset_hash"], newest["data"]["value"]["dataset_hash"],
+            "the same examples and splits"
+        );
     }
 }
 
@@ -171,7 +180,8 @@ fn a_person_judges_receipts_one_after_the_other_and_the_export_has_the_correctio
         let repaired = predict(&folder, &store, "repaired", &["sales", "delivery"]);
         let failed = predict(&folder, &store, "failed", &["sales", "sales", "sales"]);
         let judged = predict(&folder, &store, "judged", &["other"]);
-        let given = folder.envelope(&[&["receipt", "verdict", &judged, "good"], &at[..]].concat(), codes::CREATED.any());
+        let given =
+            folder.envelope(&[&["receipt", "verdict", &judged, "good"], &at[..]].concat(), codes::CREATED.any());
         assert_eq!(given["data"]["receipt_id"], json!(judged));
         let walk = [&["receipt", "verdict", "--next", "Triage"], &at[..]].concat();
         // The order of the last two is that of their hashes, so their answers are the same.
@@ -180,7 +190,8 @@ fn a_person_judges_receipts_one_after_the_other_and_the_export_has_the_correctio
         assert!(walked.status.success(), "{walked:?}");
         assert_eq!(stdout(&walked), "2 judged, 1 skipped, 1 left\n", "{walked:?}");
         let asked = stderr(&walked);
-        let shown: Vec<usize> = [&failed, &repaired].map(|receipt| asked.find(receipt.as_str()).expect("it was shown")).into();
+        let shown: Vec<usize> =
+            [&failed, &repaired].map(|receipt| asked.find(receipt.as_str()).expect("it was shown")).into();
         assert!(shown.is_sorted(), "failures come first, then repairs: {asked}");
         assert!(!asked.contains(&judged), "{asked}");
         for receipt in [&good, &wrong, &repaired, &failed] {
@@ -220,7 +231,7 @@ fn a_verdict_takes_a_correction_from_a_file_and_refuses_what_does_not_fit() {
         folder.write("right.json", "{\"team\": \"delivery\"}");
         folder.write("wrong.json", "{\"team\": \"sales\"}");
         folder.write("broken.json", "{team}");
-        let judge = |more: &[&str]| [&["receipt", "verdict", &receipt[..12], "bad"], more, &at[..]].concat();
+        let judge = |more: &[&'static str]| [&["receipt", "verdict", &receipt[..12], "bad"], more, &at[..]].concat();
         folder.envelope(&judge(&["--expected", "wrong.json"]), codes::SCHEMA.any());
         folder.envelope(&judge(&["--expected", "broken.json"]), codes::UNPARSABLE.any());
         folder.envelope(&judge(&["--label", "two words"]), codes::SCHEMA.any());
@@ -303,7 +314,8 @@ fn a_secret_and_an_address_leave_in_no_file_answer_or_list() {
         let shown = folder.run(&[&["dataset", "show", "clean", "--no-redact"], &at[..]].concat());
         assert!(shown.status.success() && !leaks(stdout(&shown)), "{shown:?}");
         let server = Server::start(&folder, &at);
-        for path in ["/v1/datasets", "/v1/datasets/tickets", "/v1/datasets/tickets/examples", "/v1/datasets/tickets@1"] {
+        for path in ["/v1/datasets", "/v1/datasets/tickets", "/v1/datasets/tickets/examples", "/v1/datasets/tickets@1"]
+        {
             let (status, answer) = server.ask("GET", path, None);
             assert!(status == 200 && !leaks(&answer.to_string()), "{path}: {answer}");
         }
@@ -317,7 +329,10 @@ fn a_secret_and_an_address_leave_in_no_file_answer_or_list() {
 fn over_http_an_operator_makes_datasets_and_an_owner_judges_his_own_receipts() {
     for store in stores() {
         let folder = folder();
-        folder.write("tokens", "ann = token-of-ann-0123456789\nbob = token-of-bob-0123456789\noperator eve = token-of-eve-0123456789\n");
+        folder.write(
+            "tokens",
+            "ann = token-of-ann-0123456789\nbob = token-of-bob-0123456789\noperator eve = token-of-eve-0123456789\n",
+        );
         let receipt = predict(&folder, &store, "mine", &["billing"]);
         let server = Server::start(&folder, &["--store", &store, "--tokens", "tokens"]);
         let by = |who: &str| format!("authorization: Bearer token-of-{who}-0123456789\r\n");

@@ -286,7 +286,8 @@ fn a_promotion_without_an_evaluation_names_what_is_missing() {
     // The served artifact beside itself: no difference.
     let crystal = desk.model.crystal();
     let same = ["eval", &desk.base, "--dataset", "tickets", "--metric", "team", "--crystal", &crystal, "--yes"];
-    let output = desk.folder.run(&[&same[..], &["--baseline", &desk.better, "--split", "holdout", "--store", STORE]].concat());
+    let output =
+        desk.folder.run(&[&same[..], &["--baseline", &desk.better, "--split", "holdout", "--store", STORE]].concat());
     assert!(output.status.success(), "{output:?}");
     assert!(stderr(&output).contains("holdout is not the test split"), "{output:?}");
     let refused = desk.folder.run(&["pointer", "promote", "Triage", &desk.better, "--json", "--store", STORE]);
@@ -365,7 +366,11 @@ fn the_page_of_an_evaluation_has_the_numbers_of_its_json() {
     }
     let charts = page.matches("<svg class=\"chart\"").count();
     assert!(charts >= 4, "{charts} charts");
-    let titled = page.split("<svg class=\"chart\"").skip(1).filter(|chart| chart.split("</svg>").next().is_some_and(|chart| chart.contains("<title>"))).count();
+    let titled = page
+        .split("<svg class=\"chart\"")
+        .skip(1)
+        .filter(|chart| chart.split("</svg>").next().is_some_and(|chart| chart.contains("<title>")))
+        .count();
     assert_eq!(titled, charts, "every chart has a title");
     assert!(page.matches("<table>").count() >= charts, "every chart has a table");
     assert!(page.contains("name=\"viewport\"") && page.contains("Content-Security-Policy"));

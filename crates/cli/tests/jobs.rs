@@ -86,7 +86,17 @@ impl Studio {
         }
         folder.write("colours.csv", &rows);
         let studio = Self { folder, store: store.to_owned(), crystal: model.crystal(), base: String::new() };
-        studio.run(&["dataset", "add", "colours", "colours.csv", "--signature", "Colour", "--splits", "given", "--allow-small"]);
+        studio.run(&[
+            "dataset",
+            "add",
+            "colours",
+            "colours.csv",
+            "--signature",
+            "Colour",
+            "--splits",
+            "given",
+            "--allow-small",
+        ]);
         let shown = studio.envelope(&["sig", "show", "Colour"]);
         Self { base: id(&shown["data"]["value"]["base"]).to_owned(), ..studio }
     }
@@ -110,8 +120,20 @@ impl Studio {
 
     fn eval<'a>(&'a self, more: &[&'a str]) -> Vec<&'a str> {
         let asked = [
-            "eval", &self.base, "--dataset", "colours", "--metric", "colour", "--baseline", "none", "--crystal",
-            &self.crystal, "--yes", "--json", "--concurrency", "4",
+            "eval",
+            &self.base,
+            "--dataset",
+            "colours",
+            "--metric",
+            "colour",
+            "--baseline",
+            "none",
+            "--crystal",
+            &self.crystal,
+            "--yes",
+            "--json",
+            "--concurrency",
+            "4",
         ];
         self.arguments(&[&asked[..], more].concat())
     }
@@ -139,7 +161,9 @@ impl Studio {
 
     #[track_caller]
     fn verify(&self) {
-        for what in [&["receipt", "verify", "--all"][..], &["spend", "verify"], &["eval", "verify"], &["loom", "verify"]] {
+        for what in
+            [&["receipt", "verify", "--all"][..], &["spend", "verify"], &["eval", "verify"], &["loom", "verify"]]
+        {
             self.run(what);
         }
     }

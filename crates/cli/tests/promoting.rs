@@ -88,8 +88,7 @@ impl Desk {
             rows += &format!("t{number:03},{split},Ticket {number} is an {kind} one,true\n");
         }
         folder.write("tickets.csv", &rows);
-        let mut desk =
-            Self { folder, model, base: String::new(), better: String::new(), slightly: String::new() };
+        let mut desk = Self { folder, model, base: String::new(), better: String::new(), slightly: String::new() };
         desk.succeeds(&["dataset", "add", "tickets", "tickets.csv", "--signature", "Route", "--splits", "given"]);
         desk.better = desk.succeeds(&["artifact", "add", "Route", "better.json"]).trim().to_owned();
         desk.slightly = desk.succeeds(&["artifact", "add", "Route", "slightly.json"]).trim().to_owned();
@@ -138,7 +137,8 @@ impl Desk {
     fn edit(&self, statement: &str) {
         let file = rusqlite::Connection::open(self.folder.path().join("kept/loom.db")).expect("a store");
         let triggers: Vec<(String, String)> = {
-            let mut asked = file.prepare("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").expect("a schema");
+            let mut asked =
+                file.prepare("SELECT name, sql FROM sqlite_master WHERE type = 'trigger'").expect("a schema");
             let rows = asked.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).expect("triggers");
             rows.map(|trigger| trigger.expect("a trigger")).collect()
         };
@@ -218,7 +218,11 @@ fn a_report_from_elsewhere_still_promotes_and_is_marked_as_such() {
     desk.folder.write("report.json", &report.to_string());
     desk.succeeds(&["pointer", "promote", "Route", &desk.better, "--report", "report.json"]);
     let audit = desk.audit();
-    assert_eq!((&audit["eval_id"], &audit["metadata"]["external"]), (&json!("eval_elsewhere"), &json!(true)), "{audit}");
+    assert_eq!(
+        (&audit["eval_id"], &audit["metadata"]["external"]),
+        (&json!("eval_elsewhere"), &json!(true)),
+        "{audit}"
+    );
 }
 
 /// Returns the present time as a report has it.

@@ -166,8 +166,7 @@ fn every_ticket_is_answered_within_its_schema_and_asked_again_the_same() {
     }
     assert_eq!(answer(&folder, &artifact, &again, "8"), before);
     let count = tickets_asked() + again.len();
-    let verified =
-        folder.envelope(&[&["receipt", "verify", "--all"], &STORE[..]].concat(), codes::VERIFIED.any());
+    let verified = folder.envelope(&[&["receipt", "verify", "--all"], &STORE[..]].concat(), codes::VERIFIED.any());
     assert_eq!(verified["data"]["value"]["receipts"], json!(count), "{verified}");
     let shown = folder.envelope(&[&["receipt", "show"], &STORE[..]].concat(), codes::READ.any());
     let receipt = &shown["data"]["value"];

@@ -109,7 +109,10 @@ impl Project {
         let reached = self.outside.accept().map(|_| ()).map_err(|error| error.kind());
         assert_eq!(reached, Err(ErrorKind::WouldBlock), "somebody connected");
         let left = fs::read_dir(self.folder.path().join("tmp")).expect("a folder").flatten();
-        let left: Vec<_> = left.map(|entry| entry.file_name()).filter(|name| name.to_string_lossy().starts_with("cantrip-trial")).collect();
+        let left: Vec<_> = left
+            .map(|entry| entry.file_name())
+            .filter(|name| name.to_string_lossy().starts_with("cantrip-trial"))
+            .collect();
         assert_eq!(left, Vec::<std::ffi::OsString>::new(), "the copies were removed");
     }
 }

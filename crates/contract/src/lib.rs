@@ -22,23 +22,23 @@ mod trace_row;
 pub use artifact::{Artifact, ArtifactFault, CompiledId, CompiledIdFault, Strategy, StrategyFault};
 pub use contract_cache::{ContractCache, ContractFault, ContractUpsert};
 pub use improve::{
-    AgreementPart, BuiltDataset, COMPILER_VERSION, CandidateId, CandidateIdFault, CandidateRow, CastsPart, CompileFacts,
-    CompileReportDraft, CompileReportRow, CostPart, Dataset, DatasetCounts, DatasetDiff, DatasetDraft, DatasetEntry,
-    DatasetExampleRow, DatasetFault, DatasetName, DatasetNameFault, DatasetRef, DatasetRow, DatasetVersionRow,
-    DeltaPart, EvalId, EvalIdFault, EvalReport, EvalReportDraft, EvalReportFault, EvalReportRow, EvalStatus,
-    EvalVerdict, Example, ExampleDraft, ExampleId, ExampleIdFault, ExampleResultRow, ExampleSource, GroupFault,
-    GuardAction, GuardRow, ImproveCache, ImproveDependency, ImproveFault, ImproveRow, ImproveUpsert, IntervalMethod,
-    JobBounds, JobKind, JobModels, JobRow, JobSpec, JobSpecFault, JobStatus, JobUpdate, JudgeCheckRow, JudgePart,
-    LabelFault, LabelPart, Labels, LatencyPart, LookPart, LookQuery, LookRow, LookStanding, MetricRow, ModelsPart,
-    OptimiserSpec, PlacedKey, PlacementFault, ReportId, ReportIdFault, ScorePart, Side, SideCounts, SkipReason,
-    SourceKind, Split, SplitCounts, SplitFault, SplitKey, SplitPolicy, SplitPolicyFault, SplitSeed, SplitShares,
-    Subject, SubjectFault, TrialKey, TrialRef, TrialResult, UnplacedKey, Unscored, UnscoredFault, Verdict, VerdictId,
-    VerdictIdFault, VerdictRow, VerdictWord, Weight, WeightFault, check_group, dataset_hash, dataset_schema,
+    AgreementPart, BuiltDataset, COMPILER_VERSION, CandidateId, CandidateIdFault, CandidateRow, CastsPart,
+    CompileFacts, CompileReportDraft, CompileReportRow, CostPart, Dataset, DatasetCounts, DatasetDiff, DatasetDraft,
+    DatasetEntry, DatasetExampleRow, DatasetFault, DatasetName, DatasetNameFault, DatasetRef, DatasetRow,
+    DatasetVersionRow, DeltaPart, EvalId, EvalIdFault, EvalReport, EvalReportDraft, EvalReportFault, EvalReportRow,
+    EvalStatus, EvalVerdict, Example, ExampleDraft, ExampleId, ExampleIdFault, ExampleResultRow, ExampleSource,
+    GroupFault, GuardAction, GuardRow, ImproveCache, ImproveDependency, ImproveFault, ImproveRow, ImproveUpsert,
+    IntervalMethod, JobBounds, JobKind, JobModels, JobRow, JobSpec, JobSpecFault, JobStatus, JobUpdate, JudgeCheckRow,
+    JudgePart, LabelFault, LabelPart, Labels, LatencyPart, LookPart, LookQuery, LookRow, LookStanding, MetricRow,
+    ModelsPart, OptimiserSpec, PlacedKey, PlacementFault, ReportId, ReportIdFault, ScorePart, Side, SideCounts,
+    SkipReason, SourceKind, Split, SplitCounts, SplitFault, SplitKey, SplitPolicy, SplitPolicyFault, SplitSeed,
+    SplitShares, Subject, SubjectFault, TrialKey, TrialRef, TrialResult, UnplacedKey, Unscored, UnscoredFault, Verdict,
+    VerdictId, VerdictIdFault, VerdictRow, VerdictWord, Weight, WeightFault, check_group, dataset_hash, dataset_schema,
     eval_report_schema, is_look_at, micro_number, micro_of, near_form, near_hash, place, results_hash,
 };
 pub use improve::{
-    CompositeRule, Decimal, F1Parts, JUDGE_SIGNATURE, JudgeSpec, Metric, MetricFault, MetricField, MetricKind, MetricPart,
-    NeedleMode, Normalise, PREFER_SIGNATURE, PatternWant, metric_schema,
+    CompositeRule, Decimal, F1Parts, JUDGE_SIGNATURE, JudgeSpec, Metric, MetricFault, MetricField, MetricKind,
+    MetricPart, NeedleMode, Normalise, PREFER_SIGNATURE, PatternWant, metric_schema,
 };
 pub use pointer::{
     Action, Bucket, Canary, CanaryScope, ChangeAuthor, Pointer, PointerAudit, PointerFault, PointerOperation,

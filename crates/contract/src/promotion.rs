@@ -13,8 +13,8 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::limits::{
-    JUDGE_VERDICTS_MIN, PROMOTE_AGE_DAYS_MAX, PROMOTE_AHEAD_MINUTES_MAX, PROMOTE_COST_PERCENT_MAX, PROMOTE_EXAMPLES_MIN,
-    PROMOTE_MARGIN_MICRO,
+    JUDGE_VERDICTS_MIN, PROMOTE_AGE_DAYS_MAX, PROMOTE_AHEAD_MINUTES_MAX, PROMOTE_COST_PERCENT_MAX,
+    PROMOTE_EXAMPLES_MIN, PROMOTE_MARGIN_MICRO,
 };
 use crate::{CompiledId, EvalStatus, Pointer, PromotionEvidence, SignatureId, Split};
 
@@ -121,8 +121,7 @@ impl StoredEvidence {
 
     /// Returns the evidence with its source, for the audit.
     pub fn sourced(self) -> SourcedEvidence {
-        let source =
-            EvidenceSource::Stored { report_hash: self.report_hash, not_reproducible: !self.is_reproducible };
+        let source = EvidenceSource::Stored { report_hash: self.report_hash, not_reproducible: !self.is_reproducible };
         SourcedEvidence { evidence: self.evidence, source }
     }
 }
@@ -332,8 +331,7 @@ impl PromotionCriteria {
     pub fn refusal(artifact: &CompiledId, unmet: &[UnmetCriterion]) -> Refusal {
         let said: Vec<String> = unmet.iter().map(ToString::to_string).collect();
         let names: Vec<&str> = unmet.iter().map(UnmetCriterion::name).collect();
-        let listed: Vec<Value> =
-            unmet.iter().map(|one| json!({"name": one.name(), "rule": one.to_string()})).collect();
+        let listed: Vec<Value> = unmet.iter().map(|one| json!({"name": one.name(), "rule": one.to_string()})).collect();
         let hint = format!(
             "cantrip eval {artifact} --dataset NAME --metric METRIC compares it with what is served now; to pass over \
              this: --force --because 'why'"

@@ -116,9 +116,8 @@ fn the_order_of_lines_and_the_source_decide_nothing() {
 fn one_changed_part_changes_the_hash_and_is_listed() {
     let base = build((0..20).map(|n| expecting("a", says(&format!("ex_{n:02}"), &format!("text {n}")))).collect());
     let base = base.dataset;
-    let parts = |examples: Vec<Example>| {
-        Dataset::from_stored(subject(), base.shares(), base.seed().clone(), examples).unwrap()
-    };
+    let parts =
+        |examples: Vec<Example>| Dataset::from_stored(subject(), base.shares(), base.seed().clone(), examples).unwrap();
     assert_eq!(parts(base.examples().to_vec()), base);
     let changes: [(&str, fn(&mut Example)); 8] = [
         ("label", |example| example.labels = Labels::new(["refund"]).unwrap()),
@@ -227,11 +226,8 @@ fn groups_and_near_forms_stay_together_in_this_version_and_with_the_parent() {
     let shouted = |text: &str| format!("  {}!! ", text.to_uppercase());
     // The bucket of a group decides about its first example, and the first example about the others.
     let group = group_in(Split::Holdout);
-    let built = build(vec![
-        grouped(&group, says("a", &train)),
-        grouped(&group, says("b", &test)),
-        says("c", &shouted(&test)),
-    ]);
+    let built =
+        build(vec![grouped(&group, says("a", &train)), grouped(&group, says("b", &test)), says("c", &shouted(&test))]);
     for name in ["a", "b", "c"] {
         assert_eq!(split_of(&built.dataset, name), Split::Holdout, "{name}");
     }
@@ -318,12 +314,7 @@ fn given_splits_move_nothing_that_stands_in_the_parent() {
 
 #[test]
 fn one_id_for_two_examples_and_too_much_are_refused() {
-    let twice = Dataset::build(
-        subject(),
-        vec![says("a", "one"), says("a", "two")],
-        &SplitPolicy::default(),
-        None,
-    );
+    let twice = Dataset::build(subject(), vec![says("a", "one"), says("a", "two")], &SplitPolicy::default(), None);
     assert_eq!(twice.unwrap_err(), DatasetFault::SameId { id: id("a"), line: Some(1) });
 
     // `{"text":""}` takes 11 bytes.
@@ -344,8 +335,7 @@ fn counts_name_labels_and_a_split_that_is_too_small() {
         let labels = Labels::new(labels.iter().copied()).unwrap();
         given(split, ExampleDraft { labels, ..expecting("x", says(name, name)) })
     };
-    let mut drafts: Vec<ExampleDraft> =
-        (0..5).map(|n| labelled(&format!("h{n}"), &["a"], Split::Holdout)).collect();
+    let mut drafts: Vec<ExampleDraft> = (0..5).map(|n| labelled(&format!("h{n}"), &["a"], Split::Holdout)).collect();
     drafts.extend((0..4).map(|n| labelled(&format!("t{n}"), &["a", "b"], Split::Test)));
     drafts.push(given(Split::Train, says("z", "unlabelled")));
     let counts = with_given(drafts.clone()).unwrap().counts;

@@ -252,8 +252,7 @@ fn a_report_about_a_judged_spell_has_its_parts() {
     assert_eq!(schema.violations(&spell.content()), []);
     assert_eq!(EvalReport::from_value(&spell.content()).unwrap(), spell);
     // A report without a baseline has nothing to compare.
-    let alone =
-        EvalReport { baseline_id: None, baseline: None, delta: None, look: None, verdict: None, ..report() };
+    let alone = EvalReport { baseline_id: None, baseline: None, delta: None, look: None, verdict: None, ..report() };
     assert_eq!(schema.violations(&alone.content()), []);
     assert_eq!(EvalReport::from_value(&alone.content()).unwrap(), alone);
 }

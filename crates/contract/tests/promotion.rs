@@ -238,7 +238,10 @@ fn a_stored_evaluation_can_fail_for_more_reasons_and_all_are_told() {
     let reply = guarded(|rb| rb.refuse(PromotionCriteria::refusal(&artifact('b'), &unmet))).reply;
     assert_code(&reply, codes::PROMOTE_GATE);
     let rules = reply.data()["unmet"].as_array().unwrap();
-    assert_eq!((rules.len(), &rules[2]["rule"]), (6, &json!("its stored rows do not give its report: result ex_1: score")));
+    assert_eq!(
+        (rules.len(), &rules[2]["rule"]),
+        (6, &json!("its stored rows do not give its report: result ex_1: score"))
+    );
 }
 
 #[test]

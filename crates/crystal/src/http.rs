@@ -157,11 +157,8 @@ impl Endpoint {
             *streams = false.into();
             fields.shift_remove("stream_options");
         }
-        let mut answer = AnswerDraft::new(
-            Assembler::new(&self.name, request, heard),
-            &self.model,
-            request.output_tokens_max,
-        );
+        let mut answer =
+            AnswerDraft::new(Assembler::new(&self.name, request, heard), &self.model, request.output_tokens_max);
         let mut protocol = P::default();
         let _place = self.limiter.enter().await;
         let response = self.send::<P>(body).await?;

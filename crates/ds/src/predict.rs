@@ -22,6 +22,7 @@ use cantrip_contract::{
 use cantrip_medium_javascript::{Javascript, Options};
 use serde_json::{Value, json};
 
+use crate::dataset::DatasetStore;
 use crate::history::history;
 use crate::limits::{APPROVAL_LOOK_MS, INPUT_BYTES_MAX, KEY_BYTES_MAX};
 use crate::observer::{PredictContext, PredictObserver};
@@ -29,7 +30,6 @@ use crate::options::PredictOptions;
 use crate::outcome::{PredictFailure, PredictOutcome, PredictReply};
 use crate::programs::{ProgramSpec, direct_cantrip, rlm_cantrip, variables};
 use crate::settings::{Budget, PredictSettings, PredictStart, medium_of, request_hash};
-use crate::dataset::DatasetStore;
 use crate::structured::StructuredMode;
 use crate::trace::TraceArchive;
 use crate::{Catalog, contract};

@@ -84,7 +84,8 @@ const TABLE: &str = "\u{feff}id,text,times,urgent,tags,input.meta,team,expected.
 
 #[test]
 fn a_table_is_read_by_the_types_of_its_fields_with_quotes_a_mark_and_empty_cells() {
-    let ReadExamples { drafts, skipped, redacted } = read_examples(TABLE.as_bytes(), &schemas(), &options(CSV)).unwrap();
+    let ReadExamples { drafts, skipped, redacted } =
+        read_examples(TABLE.as_bytes(), &schemas(), &options(CSV)).unwrap();
     assert_eq!((drafts.len(), skipped.len(), redacted), (3, 0, 0));
     let first = &drafts[0];
     let input = json!({
@@ -99,7 +100,10 @@ fn a_table_is_read_by_the_types_of_its_fields_with_quotes_a_mark_and_empty_cells
     assert_eq!((&second.input, &second.expected), (&json!({"text": "007"}), &Some(json!({"team": "billing"}))));
     assert_eq!((second.weight.micro(), second.labels.is_empty(), second.source.line), (1_000_000, true, Some(4)));
     let third = &drafts[2];
-    assert_eq!((&third.input["text"], &third.expected, third.source.line), (&json!("\u{e9}t\u{e9} \u{1f600}"), &None, Some(6)));
+    assert_eq!(
+        (&third.input["text"], &third.expected, third.source.line),
+        (&json!("\u{e9}t\u{e9} \u{1f600}"), &None, Some(6))
+    );
     // The same examples as JSON lines.
     let lines = format!(
         "{}\n\n{}\n{}\n",
@@ -110,7 +114,9 @@ fn a_table_is_read_by_the_types_of_its_fields_with_quotes_a_mark_and_empty_cells
     );
     let read = read_examples(lines.as_bytes(), &schemas(), &options(ImportFormat::JsonLines)).unwrap();
     let content = |drafts: &[ExampleDraft]| -> Vec<Value> {
-        let of = |draft: &ExampleDraft| json!([draft.id, draft.input, draft.expected, draft.labels, draft.weight, draft.group]);
+        let of = |draft: &ExampleDraft| {
+            json!([draft.id, draft.input, draft.expected, draft.labels, draft.weight, draft.group])
+        };
         drafts.iter().map(of).collect()
     };
     assert_eq!(content(&read.drafts), content(&drafts));
@@ -119,9 +125,10 @@ fn a_table_is_read_by_the_types_of_its_fields_with_quotes_a_mark_and_empty_cells
 
 #[test]
 fn tabs_and_semicolons_divide_cells_too() {
-    for (name, delimiter, text) in
-        [("a.tsv", None, "text\tteam\nhello, there\tbilling\n"), ("a.csv", Some(b';'), "text;team\n\"hello, there\";billing\n")]
-    {
+    for (name, delimiter, text) in [
+        ("a.tsv", None, "text\tteam\nhello, there\tbilling\n"),
+        ("a.csv", Some(b';'), "text;team\n\"hello, there\";billing\n"),
+    ] {
         let format = ImportFormat::for_file(name, delimiter);
         let read = read_examples(text.as_bytes(), &schemas(), &options(format)).unwrap();
         assert_eq!(read.drafts[0].input, json!({"text": "hello, there"}), "{name}");
@@ -160,7 +167,11 @@ async fn every_fault_is_named_by_its_line_and_the_first_hundred_are_listed() {
     let valid = json!({"input": {"text": "hey"}, "expected": {"team": "billing"}}).to_string();
     let faulty = [
         (json!({"input": {"words": "hey"}}).to_string(), "/input", SkipReason::InputSchema),
-        (json!({"input": {"text": "a"}, "expected": {"team": "sales"}}).to_string(), "/expected/team", SkipReason::ExpectedSchema),
+        (
+            json!({"input": {"text": "a"}, "expected": {"team": "sales"}}).to_string(),
+            "/expected/team",
+            SkipReason::ExpectedSchema,
+        ),
         (json!({"input": {"text": "a"}, "colour": 1}).to_string(), "/colour", SkipReason::InputSchema),
         (json!({"expected": {"team": "billing"}}).to_string(), "/input", SkipReason::InputSchema),
         (json!({"input": {"text": "a"}, "weight": 0}).to_string(), "/weight", SkipReason::InputSchema),
@@ -182,7 +193,9 @@ async fn every_fault_is_named_by_its_line_and_the_first_hundred_are_listed() {
         assert_eq!((read.drafts.len(), read.skipped), (2, BTreeMap::from([(*reason, 1)])), "{first}");
     }
     // A line that is not JSON, that has a key twice, or that is not UTF-8.
-    for broken in [&b"{\"input\": {\"text\": \"a\"}"[..], b"{\"input\": {}, \"input\": {}}", b"{\"input\": {\"text\": \"\xff\"}}"] {
+    for broken in
+        [&b"{\"input\": {\"text\": \"a\"}"[..], b"{\"input\": {}, \"input\": {}}", b"{\"input\": {\"text\": \"\xff\"}}"]
+    {
         let bytes = [valid.as_bytes(), b"\n", broken, b"\n"].concat();
         let (code, data) = refused(&bytes, &schemas(), &how).await;
         assert_eq!((code, &data["faults"][0]["line"]), (codes::EXAMPLE_INVALID.any(), &json!(2)), "{data}");
@@ -196,7 +209,8 @@ async fn every_fault_is_named_by_its_line_and_the_first_hundred_are_listed() {
         many.push_str(&format!("{valid}\n{{\"input\": {{\"words\": {number}}}}}\n"));
     }
     let (_, data) = refused(many.as_bytes(), &schemas(), &how).await;
-    let lines: Vec<u64> = data["faults"].as_array().unwrap().iter().map(|fault| fault["line"].as_u64().unwrap()).collect();
+    let lines: Vec<u64> =
+        data["faults"].as_array().unwrap().iter().map(|fault| fault["line"].as_u64().unwrap()).collect();
     // Each faulty line breaks two rules: it lacks a field, and has one that is unknown.
     let wanted: Vec<u64> = (1..=50).flat_map(|pair| [2 * pair, 2 * pair]).collect();
     assert_eq!((lines, &data["count"]), (wanted, &json!(300)));
@@ -223,8 +237,32 @@ const LINES: &str = "{\"id\":\"a\",\"input\":{\"text\":\"hey\",\"times\":2},\"ex
     {\"input\":{\"text\":\"ho\"},\"labels\":[\"x\"],\"group\":\"g\",\"split\":\"test\",\"reward\":0.5}\n";
 
 const WORDS: &[&str] = &[
-    "\"", "\"\"", ",", ";", "\n", "\r\n", "\r", "\u{feff}", "{", "}", "[", "]", ":", "null", "true", "-1", "1e400",
-    "9007199254740993", "input", "input.text", "expected", "expected.team", "labels", "weight", "split", "\\u0000",
+    "\"",
+    "\"\"",
+    ",",
+    ";",
+    "\n",
+    "\r\n",
+    "\r",
+    "\u{feff}",
+    "{",
+    "}",
+    "[",
+    "]",
+    ":",
+    "null",
+    "true",
+    "-1",
+    "1e400",
+    "9007199254740993",
+    "input",
+    "input.text",
+    "expected",
+    "expected.team",
+    "labels",
+    "weight",
+    "split",
+    "\\u0000",
 ];
 
 proptest! {
@@ -282,7 +320,8 @@ fn new_version(examples: ReadExamples) -> NewVersion {
 async fn a_version_is_added_once_and_no_example_moves_as_it_grows() {
     for (loom, _folder) in stores() {
         let (store, _) = store_of(&loom);
-        let AddedVersion { version, hash: first, counts, new, .. } = store.add(new_version(numbered(0..60))).await.unwrap();
+        let AddedVersion { version, hash: first, counts, new, .. } =
+            store.add(new_version(numbered(0..60))).await.unwrap();
         assert_eq!((version, new, counts.taken, counts.unlabelled), (1, true, 60, 0));
         assert!(counts.splits.holdout >= 5 && counts.splits.test >= 5, "{counts:?}");
         let again = store.add(new_version(numbered((0..60).rev()))).await.unwrap();
@@ -294,13 +333,15 @@ async fn a_version_is_added_once_and_no_example_moves_as_it_grows() {
         for example in before.examples() {
             assert_eq!(after.example(&example.id), Some(example), "an example moved or changed");
         }
-        let diff = DatasetDiff::between(&store.entries(first).await.unwrap(), &store.entries(grown.hash).await.unwrap());
+        let diff =
+            DatasetDiff::between(&store.entries(first).await.unwrap(), &store.entries(grown.hash).await.unwrap());
         assert_eq!((diff.added.len(), diff.removed.len(), diff.changed.len()), (30, 0, 0));
         let gone: Vec<ExampleId> = before.examples().iter().take(3).map(|example| example.id.clone()).collect();
         let less = NewVersion { without: gone.clone(), ..new_version(ReadExamples::default()) };
         let less = store.add(less).await.unwrap();
         assert_eq!((less.version, less.counts.taken), (3, 87));
-        let diff = DatasetDiff::between(&store.entries(grown.hash).await.unwrap(), &store.entries(less.hash).await.unwrap());
+        let diff =
+            DatasetDiff::between(&store.entries(grown.hash).await.unwrap(), &store.entries(less.hash).await.unwrap());
         assert_eq!((diff.added.len(), diff.removed), (0, gone.clone()));
         let absent = NewVersion { without: gone, ..new_version(ReadExamples::default()) };
         let reply = replied(store.add(absent).await.unwrap_err()).await;
@@ -361,9 +402,8 @@ async fn a_small_split_a_note_too_long_and_another_subject_are_refused_and_nothi
         assert_eq!(reply.code(), codes::CONFIG_INVALID.any());
         assert_eq!(store.resolve("tickets").await.unwrap().label(), "tickets@1");
         // One input cannot be given two splits.
-        let lines = [("a", "train"), ("b", "test")].map(|(id, split)| {
-            json!({"id": id, "input": {"text": "the same"}, "split": split}).to_string()
-        });
+        let lines = [("a", "train"), ("b", "test")]
+            .map(|(id, split)| json!({"id": id, "input": {"text": "the same"}, "split": split}).to_string());
         let how = ImportOptions { given_splits: true, ..options(ImportFormat::JsonLines) };
         let examples = read_examples(lines.join("\n").as_bytes(), &schemas(), &how).unwrap();
         let splits = SplitRequest { given: true, ..SplitRequest::default() };

@@ -4,9 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use cantrip::canon::{
-    ApprovalId, CastId, EntityId, Hash, JobId, LoomId, PredictId, RunId, Timestamp, TurnId,
-};
+use cantrip::canon::{ApprovalId, CastId, EntityId, Hash, JobId, LoomId, PredictId, RunId, Timestamp, TurnId};
 use cantrip::loom::{
     AnyId, AnyLoom, AppendOutcome, Body, CastView, Contracts, EntityView, Error, EvalFilter, Extent, FoldView,
     Improvements, JobFilter, Journal, Lease, Ledger, ListPage, Loom, PageRequest, ReceiptFilter, Record,
@@ -18,9 +16,9 @@ use cantrip::spend::{
 };
 use cantrip_contract::{
     ArtifactRow, CandidateId, CandidateRow, CompileReportRow, CompiledId, DatasetExampleRow, DatasetName, DatasetRow,
-    DatasetVersionRow, EvalId, EvalReportRow, ExampleId, ExampleResultRow, GuardRow, JobRow, JudgeCheckRow,
-    LookQuery, LookRow, MetricRow, OriginRow, Pointer, PointerAudit, PredictKey, PredictRow, ReceiptId, ReceiptRow,
-    ReportId, SignatureId, SignatureRow, Split, Subject, TraceRow, TraceState, TrialRef, VerdictRow,
+    DatasetVersionRow, EvalId, EvalReportRow, ExampleId, ExampleResultRow, GuardRow, JobRow, JudgeCheckRow, LookQuery,
+    LookRow, MetricRow, OriginRow, Pointer, PointerAudit, PredictKey, PredictRow, ReceiptId, ReceiptRow, ReportId,
+    SignatureId, SignatureRow, Split, Subject, TraceRow, TraceState, TrialRef, VerdictRow,
 };
 use futures_util::Stream;
 

@@ -12,8 +12,8 @@ use cantrip::loom::{AnyLoom, Improvements, Ledger, Message, PageRequest, Receipt
 use cantrip::reply::{Refusal, ReplyDraft, Success, codes};
 use cantrip::{Cancel, MachineClock, MachineEntropy, Runtime};
 use cantrip_contract::{
-    COMPILER_VERSION, CandidateId, ContractRow, ExampleId, ExampleResultRow, ImproveRow, JobKind, JobModels, JobRow, JobSpec, JobStatus,
-    MetricRow, Params, SignatureOrigin, Split, Subject,
+    COMPILER_VERSION, CandidateId, ContractRow, ExampleId, ExampleResultRow, ImproveRow, JobKind, JobModels, JobRow,
+    JobSpec, JobStatus, MetricRow, Params, SignatureOrigin, Split, Subject,
 };
 use cantrip_ds::dataset::{
     DatasetStore, ExampleSchemas, ImportFormat, ImportOptions, NewVersion, SplitRequest, read_examples,
@@ -258,12 +258,8 @@ pub(crate) fn candidate() -> CandidateId {
 }
 
 pub(crate) fn trials_of(count: usize) -> Vec<Trial> {
-    let trial = |number| Trial {
-        candidate_id: candidate(),
-        example_id: example_id(number),
-        epoch: 1,
-        split: Split::Test,
-    };
+    let trial =
+        |number| Trial { candidate_id: candidate(), example_id: example_id(number), epoch: 1, split: Split::Test };
     (1..=count).map(trial).collect()
 }
 

@@ -13,7 +13,7 @@ use cantrip::spend::{AuthorizationMode, AuthorizationRef};
 use cantrip::{Cancel, Waiting};
 use cantrip_contract::{JobStatus, Purpose, Subject};
 use cantrip_ds::job::{
-    Ask, AskSource, CostBound, JobContinuation, JobParts, JobProgressView, JobReply, JobState, TrialList, TrialRunner,
+    Ask, AskSource, CostBound, JobContinuation, JobParts, JobProgressView, JobReply, JobState, TrialList,
 };
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
@@ -63,7 +63,8 @@ async fn a_trial_is_one_predict_with_a_receipt_below_the_run_of_its_job() {
         let view = process.loom.run(run).await.unwrap();
         assert_eq!((view.kind, view.state, view.root_run_id), (RunKind::Job, RunState::Terminated, None));
         let records: Vec<Record> = process.loom.read(run, Seq::START).try_collect().await.unwrap();
-        let count = |wanted: fn(&Event) -> bool| records.iter().filter(|record| wanted(&record.event().unwrap())).count();
+        let count =
+            |wanted: fn(&Event) -> bool| records.iter().filter(|record| wanted(&record.event().unwrap())).count();
         assert_eq!(count(|event| matches!(event, Event::JobOpened(_))), 1);
         assert_eq!(count(|event| matches!(event, Event::JobAsked(_))), 1);
         assert_eq!(count(|event| matches!(event, Event::JobScored(_))), 6);
@@ -168,9 +169,7 @@ async fn the_same_holds_for_databases() {
 const KILLED: &str = "CANTRIP_DS_TEST_KILLED_STORE";
 
 fn slow_words() -> Words {
-    Words::new(listed(), |word, _| {
-        Response { delay: Duration::from_millis(15), ..with_tokens(shouted(word), 30, 5) }
-    })
+    Words::new(listed(), |word, _| Response { delay: Duration::from_millis(15), ..with_tokens(shouted(word), 30, 5) })
 }
 
 const KILLED_WORDS: usize = 20;
@@ -236,7 +235,8 @@ async fn the_number_of_trials_at_once_and_their_delays_change_nothing() {
         assert_code(&reply.guarded.reply, codes::EVALUATED);
         let run = run_of(&reply);
         let records: Vec<Record> = process.loom.read(run, Seq::START).try_collect().await.unwrap();
-        let asked: Vec<_> = records.iter().filter_map(|record| record.event().unwrap().as_job_asked().cloned()).collect();
+        let asked: Vec<_> =
+            records.iter().filter_map(|record| record.event().unwrap().as_job_asked().cloned()).collect();
         told.push((process.results(&process.job(run).await).await, asked));
     }
     assert!(told.iter().all(|one| *one == told[0]));
@@ -270,7 +270,8 @@ async fn no_job_passes_its_budget_its_calls_or_the_worst_cost_of_its_plan() {
         let crystal = Words::new(Price::Listed(rates), move |word, asked| {
             // Every third word needs a repair.
             let said = if word.ends_with(['3', '6']) && asked == 1 { "" } else { word };
-            let answer = if said.is_empty() { serde_json::json!({"words": 1}) } else { serde_json::json!({"text": said}) };
+            let answer =
+                if said.is_empty() { serde_json::json!({"words": 1}) } else { serde_json::json!({"text": said}) };
             let response = Response::call("c1", "done", serde_json::json!({"answer": answer}));
             with_tokens(Response { delay: delay(seed, word), ..response }, prompt, completion)
         });
@@ -308,7 +309,11 @@ async fn no_job_passes_its_budget_its_calls_or_the_worst_cost_of_its_plan() {
         assert!(cap.counters.spent <= all, "{place}: the plan said {all} at worst");
         assert!(max_calls.is_none_or(|most| job.metric_calls <= most), "{place}");
         if max_calls.is_some_and(|most| most < count as u64) {
-            assert_eq!((job.metric_calls, crystal.requests()), (0, 0), "{place}: an Ask that does not fit is not begun");
+            assert_eq!(
+                (job.metric_calls, crystal.requests()),
+                (0, 0),
+                "{place}: an Ask that does not fit is not begun"
+            );
         }
         let caps = crystal.output_caps.lock().unwrap().clone();
         assert!(caps.iter().all(|cap| *cap == 64), "{place}: {caps:?}");
@@ -397,7 +402,8 @@ async fn who_cannot_pay_for_a_job_is_told_before_any_call() {
     let subject = Subject::Signature(shout().id().clone());
     let payer = process.predictor.job_payer("local", None, &subject, None, None).await.unwrap();
     assert_eq!(payer.id, AuthorizationRef::Local);
-    let unpriced = process.predictor.job_payer("local", None, &subject, Some("acme/new"), Some(usd(5))).await.unwrap_err();
+    let unpriced =
+        process.predictor.job_payer("local", None, &subject, Some("acme/new"), Some(usd(5))).await.unwrap_err();
     assert_code(&replied(unpriced).await, codes::PRICE_UNKNOWN);
     assert!(process.predictor.job_payer("local", None, &subject, Some("acme/new"), None).await.is_ok());
     let asks = grant(&process.loom, 9, |terms| terms.mode = AuthorizationMode::Interactive).await;
@@ -414,8 +420,9 @@ async fn who_cannot_pay_for_a_job_is_told_before_any_call() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_interrupted_job_waits_and_goes_on_and_a_cancelled_one_settles_every_hold() {
     for (loom, _folder) in stores() {
-        let crystal = Words::new(listed(), |word, _| {
-            Response { delay: Duration::from_millis(20), ..with_tokens(shouted(word), 30, 5) }
+        let crystal = Words::new(listed(), |word, _| Response {
+            delay: Duration::from_millis(20),
+            ..with_tokens(shouted(word), 30, 5)
         });
         let process = Process::new(loom, &crystal);
         let dataset = process.store_dataset(12).await;
@@ -463,7 +470,8 @@ async fn an_interrupted_job_waits_and_goes_on_and_a_cancelled_one_settles_every_
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_job_is_cancelled_from_another_process() {
     for (loom, _folder) in stores() {
-        let crystal = Words::new(Price::Free, |word, _| Response { delay: Duration::from_millis(200), ..shouted(word) });
+        let crystal =
+            Words::new(Price::Free, |word, _| Response { delay: Duration::from_millis(200), ..shouted(word) });
         let one = Process::new(loom.clone(), &crystal);
         let other = Process::new(loom, &crystal);
         let dataset = one.store_dataset(60).await;
@@ -514,9 +522,8 @@ async fn five_failures_in_a_row_park_the_job_and_three_of_one_trial_leave_it_uns
     process.is_clean().await;
 
     // One example that fails for ever.
-    let crystal = Words::new(Price::Free, |word, _| {
-        if word == "word04" { Response::error(503, "down") } else { shouted(word) }
-    });
+    let crystal =
+        Words::new(Price::Free, |word, _| if word == "word04" { Response::error(503, "down") } else { shouted(word) });
     let process = Process::new(AnyLoom::new(MemoryLoom::new()), &crystal);
     let dataset = process.store_dataset(9).await;
     let reply = process.run(request(dataset, 3), 9).await;
@@ -525,20 +532,24 @@ async fn five_failures_in_a_row_park_the_job_and_three_of_one_trial_leave_it_uns
     let failed: Vec<_> = rows.iter().filter(|row| row.unscored.is_some()).collect();
     assert_eq!((rows.len(), failed.len()), (9, 1));
     assert_eq!((failed[0].try_number, failed[0].score_micro, failed[0].own_failure), (3, None, false));
-    assert_eq!(rows.last().map(|row| row.example_id.clone()), Some(failed[0].example_id.clone()), "tried after all others");
+    assert_eq!(
+        rows.last().map(|row| row.example_id.clone()),
+        Some(failed[0].example_id.clone()),
+        "tried after all others"
+    );
     process.is_clean().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn the_progress_never_goes_back_and_ends_at_the_whole() {
-    let crystal = Words::new(listed(), |word, _| {
-        Response { delay: delay(5, word), ..with_tokens(shouted(word), 30, 5) }
-    });
+    let crystal =
+        Words::new(listed(), |word, _| Response { delay: delay(5, word), ..with_tokens(shouted(word), 30, 5) });
     let process = Process::new(AnyLoom::new(MemoryLoom::new()), &crystal);
     let dataset = process.store_dataset(25).await;
     let seen = std::sync::Arc::new(std::sync::Mutex::new(Vec::new()));
     let told = std::sync::Arc::clone(&seen);
-    let driver = process.driver.with_watcher(move |progress: &JobProgressView| told.lock().unwrap().push(progress.clone()));
+    let driver =
+        process.driver.with_watcher(move |progress: &JobProgressView| told.lock().unwrap().push(progress.clone()));
     let asked = with_budget(request(dataset, 4), usd(1_000_000), &Cancel::new());
     let reply = driver.start(asked, process.parts(25)).await;
     assert_code(&reply.guarded.reply, codes::EVALUATED);

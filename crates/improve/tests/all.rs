@@ -9,5 +9,6 @@ static ALLOCATOR: cantrip_medium_python::CountingAllocator = cantrip_medium_pyth
 #[path = "../../ds/tests/dying.rs"]
 mod dying;
 mod evals;
+#[allow(dead_code, reason = "the tests of the crate below share it, and need more of it")]
 #[path = "../../ds/tests/support.rs"]
 mod support;

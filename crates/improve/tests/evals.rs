@@ -14,22 +14,22 @@ use cantrip::loom::{AnyLoom, Contracts, Improvements, Message, PageRequest, Rece
 use cantrip::reply::Refusal;
 use cantrip::{Cancel, MachineClock, MachineEntropy, Runtime};
 use cantrip_contract::{
-    COMPILER_VERSION, CandidateId, ChangeAuthor, CompiledId, ContractRow, EvalId, EvalReport, EvalStatus, EvalVerdict, Example, ExampleDraft,
-    ExampleResultRow, ExampleSource, Hashes, JobKind, JobModels, JobSpec, NoFiles, OriginRow, PointerChange,
-    PointerOperation, Provenance, Purpose, ReceiptId, Side, Signature, SignatureOrigin, SourceKind, Split, SplitSeed,
-    Subject, Unscored, VerdictWord,
+    COMPILER_VERSION, CandidateId, ChangeAuthor, CompiledId, ContractRow, EvalId, EvalReport, EvalStatus, EvalVerdict,
+    Example, ExampleDraft, ExampleResultRow, ExampleSource, Hashes, JobKind, JobModels, JobSpec, NoFiles, OriginRow,
+    PointerChange, PointerOperation, Provenance, Purpose, ReceiptId, Side, Signature, SignatureOrigin, SourceKind,
+    Split, SplitSeed, Subject, Unscored, VerdictWord,
 };
 use cantrip_ds::dataset::{
     DatasetStore, ExampleSchemas, GatherFilter, GivenVerdict, ImportFormat, ImportOptions, NewVersion, ReadExamples,
     SplitRequest, Verdicts, gather_examples, read_examples,
 };
+use cantrip_ds::job::{JobDriver, JobReply};
+use cantrip_ds::metric::MetricScorer;
+use cantrip_ds::{PredictOptions, Predictor, TraceArchive, verify};
 use cantrip_improve::eval::{
     BaselineChoice, EvalRequest, IncompleteReason, JudgeRequest, MadeReport, MetricChoice, NoSpellTrials, PreparedEval,
     ReportInputs, ReportTrial, TrialFacts, judge_metric, make_report, promotion_evidence, trial_order, verify_eval,
 };
-use cantrip_ds::job::{JobDriver, JobReply};
-use cantrip_ds::metric::MetricScorer;
-use cantrip_ds::{PredictOptions, Predictor, TraceArchive, verify};
 use cantrip_reply::codes;
 use cantrip_reply::testing::{assert_any, assert_code};
 use cantrip_store::Store;
@@ -176,13 +176,15 @@ impl Desk {
         let line = |(id, (text, team), split): (String, (&str, &str), &str)| {
             json!({"id": id, "input": {"text": text}, "expected": {"team": team}, "split": split}).to_string()
         };
-        let test = tickets.iter().enumerate().map(|(at, (text, team))| {
-            line((format!("{name}-{at:03}"), (text.as_str(), *team), "test"))
-        });
+        let test = tickets
+            .iter()
+            .enumerate()
+            .map(|(at, (text, team))| line((format!("{name}-{at:03}"), (text.as_str(), *team), "test")));
         let held: Vec<String> = (0..5).map(|at| format!("{name} held out {at}, about billing")).collect();
-        let held = held.iter().enumerate().map(|(at, text)| {
-            line((format!("{name}-held-{at}"), (text.as_str(), "billing"), "holdout"))
-        });
+        let held = held
+            .iter()
+            .enumerate()
+            .map(|(at, text)| line((format!("{name}-held-{at}"), (text.as_str(), "billing"), "holdout")));
         let text: Vec<String> = test.chain(held).collect();
         let options = ImportOptions {
             format: ImportFormat::JsonLines,
@@ -442,7 +444,9 @@ async fn an_own_failure_scores_0_with_its_reason_and_a_provider_that_is_down_sco
         assert_eq!((report.delta.unwrap().wins, report.delta.unwrap().losses), (19, 1));
         let rows = desk.rows(&report).await;
         let row = |id: &str| {
-            let found = |row: &&ExampleResultRow| row.example_id.as_str() == id && row.candidate_id.as_str() == desk.better.as_str();
+            let found = |row: &&ExampleResultRow| {
+                row.example_id.as_str() == id && row.candidate_id.as_str() == desk.better.as_str()
+            };
             rows.iter().find(found).unwrap().clone()
         };
         let (broken, lost) = (row("tickets-038"), row("tickets-039"));
@@ -600,7 +604,11 @@ async fn an_edited_score_row_receipt_report_or_artifact_is_named() {
         ("UPDATE ds_example_results SET score = 1000000 - score WHERE result_key = 1", "result", "score"),
         ("UPDATE ds_example_results SET own_failure = 1 WHERE result_key = 2", "result", "own_failure"),
         ("DELETE FROM ds_example_results WHERE result_key = 3", "result", "row"),
-        ("UPDATE ds_receipts SET body = replace(body, '\"latency_ms\":', '\"latency_ms\":9')", "receipt", "receipt_hash"),
+        (
+            "UPDATE ds_receipts SET body = replace(body, '\"latency_ms\":', '\"latency_ms\":9')",
+            "receipt",
+            "receipt_hash",
+        ),
         ("UPDATE ds_eval_reports SET body = replace(body, '\"wins\":5', '\"wins\":6')", "evaluation", "report_hash"),
         ("UPDATE ds_looks SET k = 2", "look", "k"),
         ("UPDATE ds_artifacts SET body = replace(body, 'carefully', 'carelessly')", "artifact", "content_hash"),
@@ -765,19 +773,14 @@ async fn a_judge_is_compared_with_people_and_the_report_quotes_it() {
             // Both good 20, the judge alone 5, the person alone 4, both bad 11.
             let is_good = number < 20 || (25..29).contains(&number);
             let verdict = if is_good { VerdictWord::Good } else { VerdictWord::Bad };
-            let given = GivenVerdict {
-                receipt,
-                verdict,
-                expected: None,
-                labels: Vec::new(),
-                note: None,
-                by: "ann".to_owned(),
-            };
+            let given =
+                GivenVerdict { receipt, verdict, expected: None, labels: Vec::new(), note: None, by: "ann".to_owned() };
             desk.verdicts.give(given).await.unwrap();
         }
         let schemas = ExampleSchemas::of_signature(&ticket());
-        let gathered = gather_examples(&loom, &schemas, &GatherFilter::default(), &SplitSeed::default(), None);
-        desk.store.add(desk.version("served", gathered.await.unwrap(), false)).await.unwrap();
+        let (all, seed) = (GatherFilter::default(), SplitSeed::default());
+        let gathered = gather_examples(&loom, &schemas, &all, &seed, None).await.unwrap();
+        desk.store.add(desk.version("served", gathered, false)).await.unwrap();
         let metric = || MetricChoice::Given { name: Some("right".to_owned()), metric: judge_metric_of("judge.v1") };
         let request = JudgeRequest::new(metric(), "served");
         let judged = judge_metric(desk.predictor.clone(), MetricScorer::default(), &desk.driver, request);
@@ -827,7 +830,8 @@ async fn an_evaluation_killed_between_any_two_steps_ends_in_the_same_report() {
         let mortal = AnyLoom::new(dying.clone());
         let (predictor, driver) = predictor_and_driver(&mortal, &task, &judge, &clock, &ids);
         let spells = Arc::new(NoSpellTrials);
-        let begun = PreparedEval::prepare(predictor, spells, MetricScorer::default(), desk.request("tickets", metric()));
+        let begun =
+            PreparedEval::prepare(predictor, spells, MetricScorer::default(), desk.request("tickets", metric()));
         if let Ok(prepared) = begun.await {
             let _ = prepared.start(&driver, None, &Cancel::new(), true).await;
         }
@@ -836,7 +840,12 @@ async fn an_evaluation_killed_between_any_two_steps_ends_in_the_same_report() {
         let clock = Arc::new(MachineClock::starting(later));
         let (predictor, driver) = predictor_and_driver(&loom, &task, &judge, &clock, &ids);
         let spells = Arc::new(NoSpellTrials);
-        let prepared = PreparedEval::prepare(predictor.clone(), spells, MetricScorer::default(), desk.request("tickets", metric()));
+        let prepared = PreparedEval::prepare(
+            predictor.clone(),
+            spells,
+            MetricScorer::default(),
+            desk.request("tickets", metric()),
+        );
         let reply = prepared.await.unwrap().start(&driver, None, &Cancel::new(), true).await.unwrap();
         assert_code(&reply.guarded.reply, codes::EVALUATED);
         let report = report_of(&reply);

@@ -118,10 +118,9 @@ fn verdict_mark(report: &EvalReport) -> Markup {
         (EvalStatus::Succeeded, Some(verdict @ EvalVerdict::Worse)) => ("bad", verdict.as_str()),
         (EvalStatus::Succeeded, Some(verdict @ EvalVerdict::Undecided)) => ("wait", verdict.as_str()),
         (EvalStatus::Succeeded, None) => ("wait", "none"),
-        (
-            EvalStatus::Incomplete | EvalStatus::BudgetExhausted | EvalStatus::Cancelled | EvalStatus::Failed,
-            _,
-        ) => ("warn", "none"),
+        (EvalStatus::Incomplete | EvalStatus::BudgetExhausted | EvalStatus::Cancelled | EvalStatus::Failed, _) => {
+            ("warn", "none")
+        }
     };
     html! {
         span class=(format!("st {class}")) {

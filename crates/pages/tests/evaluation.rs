@@ -9,7 +9,7 @@ use cantrip_pages::limits::EXAMPLES_SHOWN_MAX;
 use cantrip_pages::{STYLE, evaluation_page};
 use cantrip_service::cantrip::canon::RunId;
 use cantrip_service::contracts::contract::{COMPILER_VERSION, EvalReport, JobKind, JobModels, JobSpec, LabelPart};
-use cantrip_service::contracts::eval::{SuggestedAction, Suggestion};
+use cantrip_service::improve::eval::{SuggestedAction, Suggestion};
 use cantrip_service::{EvaluationView, ExampleRow, SideRow};
 use serde_json::{Value, json};
 
@@ -140,7 +140,8 @@ fn the_page_shows_every_number_of_the_report_with_its_exact_value() {
     let mut full = golden();
     full["unscored"] = json!({"metric_failed": 1, "infrastructure": 2});
     full["labels"] = json!([{"label": "billing", "examples": 20, "mean": 800000, "delta": 100000}]);
-    full["judge"] = json!({"agreement": {"n": 40, "agree": 31, "low": 624900, "kappa": 526316}, "position_flips": 120000});
+    full["judge"] =
+        json!({"agreement": {"n": 40, "agree": 31, "low": 624900, "kappa": 526316}, "position_flips": 120000});
     full["casts"] = json!({"terminated": 18, "truncated": {"max_turns": 2}, "turns_per_cast": 3_100_000,
         "seconds_per_cast": 12_400_000});
     for body in [golden(), full] {
@@ -159,7 +160,9 @@ fn the_verdict_stands_in_words_a_person_understands() {
     let page = evaluation_page(&view(report, "tickets@3", 1));
     let sentence = "undecided: the interval includes 0; with 20 examples differences under 0.34 will probably not show";
     assert!(page.contains(sentence), "{page}");
-    for part in ["0.900", "0.699 .. 0.972", "+0.300", "0.000 .. 0.550", "812 ms", "1.3 s", "cantrip eval verify eval_7ff6"] {
+    for part in
+        ["0.900", "0.699 .. 0.972", "+0.300", "0.000 .. 0.550", "812 ms", "1.3 s", "cantrip eval verify eval_7ff6"]
+    {
         assert!(page.contains(part), "{part} is not in the page");
     }
 }

@@ -131,9 +131,7 @@ impl Service {
         match self.own_run(run).await?.kind {
             RunKind::Predict => Ok(Resumable::Predict(Box::new(self.spells().predictor(self).await?))),
             RunKind::Job => Ok(Resumable::Job(Box::new(self.spells().predictor(self).await?))),
-            RunKind::Cast | RunKind::Summon => {
-                Ok(Resumable::Cast(Box::new(self.cantrip_of_run(run).await?)))
-            }
+            RunKind::Cast | RunKind::Summon => Ok(Resumable::Cast(Box::new(self.cantrip_of_run(run).await?))),
         }
     }
 

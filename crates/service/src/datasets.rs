@@ -37,7 +37,10 @@ pub enum ExampleContent {
 pub enum DatasetSubject {
     Signature(SignatureId),
     /// A spell, with the schema of its answers.
-    Spell { name: String, answer_schema: Option<Value> },
+    Spell {
+        name: String,
+        answer_schema: Option<Value>,
+    },
 }
 
 /// The source of the examples of a new version.
@@ -45,7 +48,11 @@ pub enum DatasetSubject {
 pub enum ExampleInput {
     /// No new examples; some may be left out.
     Nothing,
-    File { name: String, bytes: Vec<u8>, format: ImportFormat },
+    File {
+        name: String,
+        bytes: Vec<u8>,
+        format: ImportFormat,
+    },
     /// The examples of a request.
     Values(Vec<Value>),
     /// The receipts of the subject, with their verdicts.
@@ -305,8 +312,7 @@ impl Service {
         self.guarded_reply("diff", async {
             let store = self.dataset_store();
             let (before, after) = (store.resolve(before).await?, store.resolve(after).await?);
-            let diff =
-                DatasetDiff::between(&store.entries(before.hash()).await?, &store.entries(after.hash()).await?);
+            let diff = DatasetDiff::between(&store.entries(before.hash()).await?, &store.entries(after.hash()).await?);
             let value = json!({
                 "before": before.label(), "after": after.label(), "added": diff.added, "removed": diff.removed,
                 "changed": diff.changed,

@@ -13,13 +13,13 @@ use cantrip::{Cancel, CastReply, store_refusal};
 use cantrip_ds::contract::{
     CandidateId, EvalReport, EvalReportRow, JobRow, JobSpec, LatencyPart, Pointer, SignatureId, Subject,
 };
+use cantrip_ds::job::{JobParts, JobWatcher};
+use cantrip_ds::metric::MetricScorer;
+use cantrip_ds::{Predictor, TraceArchive};
 use cantrip_improve::eval::{
     EvalRequest, JudgeRequest, PreparedEval, StoredEval, StoredRow, StoredSide, Suggestion, evidence_of, job_parts,
     judge_metric, resolve_eval, stored_eval, verify_eval,
 };
-use cantrip_ds::job::{JobParts, JobWatcher};
-use cantrip_ds::metric::MetricScorer;
-use cantrip_ds::{Predictor, TraceArchive};
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -105,7 +105,11 @@ impl Service {
     /// Prepares an evaluation: everything is resolved and checked, the plan is computed. Nothing is written and no
     /// model is asked. `PreparedEval::plan` is the plan to show. The examples come from all owners, so only an operator
     /// evaluates.
-    pub async fn prepare_evaluation(&self, predictor: Predictor, request: EvalRequest) -> Result<PreparedEval, Refusal> {
+    pub async fn prepare_evaluation(
+        &self,
+        predictor: Predictor,
+        request: EvalRequest,
+    ) -> Result<PreparedEval, Refusal> {
         self.check_may_change_shared()?;
         PreparedEval::prepare(predictor, self.spell_trials(), MetricScorer::default(), request).await
     }

@@ -4,9 +4,9 @@ use cantrip::loom::{Contracts, Journal, PageRequest};
 use cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip::store_refusal;
 use cantrip_ds::contract::{Example, ReceiptId, SourceKind};
-use cantrip_improve::eval::{MetricChoice, NamedMetric, find_metric};
 use cantrip_ds::job::JobStop;
 use cantrip_ds::metric::{Case, CaseOutcome, MetricScorer, NoJudge, Scoring};
+use cantrip_improve::eval::{MetricChoice, NamedMetric, find_metric};
 use serde_json::{Value, json};
 
 use crate::Service;

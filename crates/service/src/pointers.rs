@@ -168,18 +168,14 @@ impl Service {
             (Some(evaluation), _, true) => {
                 PromotionGrounds::Forced { evaluation: Some(SourcedEvidence::external(evaluation)) }
             }
-            (Some(evaluation), _, false) => {
-                bar.check(&artifact, &pointer, Some(evaluation), now).map_err(refuse)?
-            }
+            (Some(evaluation), _, false) => bar.check(&artifact, &pointer, Some(evaluation), now).map_err(refuse)?,
             (None, None, true) => PromotionGrounds::Forced { evaluation: None },
             (None, Some(eval), true) => {
                 let stored = self.stored_evidence(Some(&eval), &artifact, &pointer).await?;
                 PromotionGrounds::Forced { evaluation: stored.map(StoredEvidence::sourced) }
             }
             (None, eval, false) => match self.stored_evidence(eval.as_deref(), &artifact, &pointer).await? {
-                Some(stored) => {
-                    bar.check_stored(&artifact, &pointer, stored, not_reproducible, now).map_err(refuse)?
-                }
+                Some(stored) => bar.check_stored(&artifact, &pointer, stored, not_reproducible, now).map_err(refuse)?,
                 None => return Err(refuse(vec![UnmetCriterion::Absent])),
             },
         };

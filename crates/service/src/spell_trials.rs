@@ -12,8 +12,8 @@ use cantrip::loom::{Actor, Error, Loom};
 use cantrip::reply::{Refusal, codes};
 use cantrip::{Cantrip, CastOptions, CastReply, HumanDecision, OwnerError, PendingApproval, Runtime, Waiting};
 use cantrip::{owner_of, store_refusal};
-use cantrip_improve::eval::{RemovedGate, SpellTrial, SpellTrials, TriedSpell};
 use cantrip_ds::job::CostBound;
+use cantrip_improve::eval::{RemovedGate, SpellTrial, SpellTrials, TriedSpell};
 use cantrip_spell::{Spell, TrialCopies};
 use futures_util::future::BoxFuture;
 
@@ -141,7 +141,8 @@ fn worst_cast(cantrip: &Cantrip) -> CostBound {
     if let Some(limit) = cantrip.wards().max_cost.first() {
         return CostBound::AtMost(*limit);
     }
-    let delegates = ["call_agent", "call_agent_batch", "predict"].iter().any(|gate| cantrip.circle().gate(gate).is_some());
+    let delegates =
+        ["call_agent", "call_agent_batch", "predict"].iter().any(|gate| cantrip.circle().gate(gate).is_some());
     match (cantrip.price(), cantrip.profile().window, cantrip.wards().max_turns) {
         (Price::Free, _, _) => CostBound::Free,
         (price @ Price::Listed(_), Some(window), Some(turns)) if !delegates => {

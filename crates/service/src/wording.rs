@@ -138,7 +138,11 @@ pub fn verdict(report: &EvalReport) -> String {
         ),
         (EvalVerdict::Undecided, _) => {
             let small = report.detectable.map_or_else(String::new, |least| {
-                format!("; with {} differences under {} will probably not show", sample(report), decimal(micro(least), 2))
+                format!(
+                    "; with {} differences under {} will probably not show",
+                    sample(report),
+                    decimal(micro(least), 2)
+                )
             });
             format!("{word}: the interval includes 0{small}")
         }
@@ -164,14 +168,20 @@ fn ending(report: &EvalReport) -> String {
             let flips = report.judge.and_then(|judge| judge.position_flips);
             let why = match (count, flips) {
                 (0, Some(flips)) => {
-                    format!("the judge changed its mind with the order of the answers in {} of the pairs", percent(flips))
+                    format!(
+                        "the judge changed its mind with the order of the answers in {} of the pairs",
+                        percent(flips)
+                    )
                 }
                 _ => format!("{count} trials have no score ({})", reasons(report)),
             };
             format!("{word}: {why}; it supports no promotion")
         }
         EvalStatus::BudgetExhausted => {
-            format!("budget exhausted: {} of {} examples were scored; it supports no promotion", report.scored, report.examples)
+            format!(
+                "budget exhausted: {} of {} examples were scored; it supports no promotion",
+                report.scored, report.examples
+            )
         }
         EvalStatus::Cancelled => {
             format!("{word}: {} of {} examples were scored; it supports no promotion", report.scored, report.examples)
@@ -216,7 +226,10 @@ mod tests {
         for (micro, places, text) in cases {
             assert_eq!(decimal(micro, places), text, "{micro} with {places}");
         }
-        assert_eq!([signed(127_000, 3), signed(-127_000, 3), signed(0, 3), signed(100, 3)], ["+0.127", "-0.127", "0.000", "0.000"]);
+        assert_eq!(
+            [signed(127_000, 3), signed(-127_000, 3), signed(0, 3), signed(100, 3)],
+            ["+0.127", "-0.127", "0.000", "0.000"]
+        );
         assert_eq!(interval(-16_000, 270_000), "-0.016 .. 0.270");
     }
 

@@ -157,7 +157,8 @@ impl Spell {
                 | GateKind::Server(_) => {}
             }
         }
-        let names: Vec<&str> = spell.gates.iter().map(|gate| gate.name.as_str()).filter(|name| is_removed(name)).collect();
+        let names: Vec<&str> =
+            spell.gates.iter().map(|gate| gate.name.as_str()).filter(|name| is_removed(name)).collect();
         if !names.is_empty() {
             let further = json!({ "remove_gate": names });
             spell.wards = match std::mem::take(&mut spell.wards) {

@@ -38,9 +38,13 @@ command = ["./check.sh"]
 /// A folder with a project: data, a link, a repository and keys.
 fn project() -> TempDir {
     let folder = tempfile::tempdir().unwrap();
-    for (name, text) in
-        [("data/a.txt", "one"), ("data/deep/b.txt", "two"), (".git/config", "[core]"), (".env", "KEY=1"), ("top.txt", "top")]
-    {
+    for (name, text) in [
+        ("data/a.txt", "one"),
+        ("data/deep/b.txt", "two"),
+        (".git/config", "[core]"),
+        (".env", "KEY=1"),
+        ("top.txt", "top"),
+    ] {
         let path = folder.path().join(name);
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, text).unwrap();

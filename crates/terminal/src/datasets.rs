@@ -59,7 +59,10 @@ fn counts(counts: &Value, text: &mut String) {
     let positive = |key: &str| counts[key].as_u64().filter(|count| *count > 0).map(|count| count.to_string());
     line("unlabelled", positive("unlabelled").unwrap_or_default());
     let contradictions = positive("contradiction");
-    line("contradicted", contradictions.map(|count| format!("{count} inputs with several outputs")).unwrap_or_default());
+    line(
+        "contradicted",
+        contradictions.map(|count| format!("{count} inputs with several outputs")).unwrap_or_default(),
+    );
     line("redacted", positive("redacted").map(|count| format!("{count} texts")).unwrap_or_default());
     line("skipped", by_name(&counts["skipped"]));
 }

@@ -15,7 +15,8 @@ pub fn draw_checked(data: &Map<String, Value>) -> String {
         let _ = writeln!(text, "  a judge asks a model; eval judge compares it with people");
     }
     if data.get("reproducible") == Some(&Value::Bool(false)) {
-        let _ = writeln!(text, "  its command may give another score the next time, so it supports no promotion by itself");
+        let _ =
+            writeln!(text, "  its command may give another score the next time, so it supports no promotion by itself");
     }
     text
 }

@@ -84,7 +84,11 @@ fn refusal(envelope: &Envelope) -> String {
         let told = |key: &str| issue.get(key).and_then(Value::as_str).map(strip_control);
         let line = issue.get("line").and_then(Value::as_u64).filter(|line| *line > 0);
         let line = line.map(|line| format!("line {line}: ")).unwrap_or_default();
-        let key = told("key").or_else(|| told("path")).filter(|key| !key.is_empty()).map(|key| format!("{key}: ")).unwrap_or_default();
+        let key = told("key")
+            .or_else(|| told("path"))
+            .filter(|key| !key.is_empty())
+            .map(|key| format!("{key}: "))
+            .unwrap_or_default();
         text.push_str(&format!("    also {key}{line}{}\n", told("rule").unwrap_or_default()));
     }
     let looked = envelope.data().get("looked").and_then(Value::as_array).into_iter().flatten();

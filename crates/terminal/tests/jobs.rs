@@ -8,8 +8,8 @@ use cantrip_canon::{Currency, Hash, Money, RunId, Timestamp};
 use cantrip_service::contracts::contract::{
     COMPILER_VERSION, EvalReport, JobKind, JobModels, JobSpec, LatencyPart, ModelsPart, Split, SplitCounts,
 };
-use cantrip_service::contracts::eval::{EvalPlan, RemovedGate, SuggestedAction, Suggestion};
 use cantrip_service::contracts::job::{CostBound, CostPlan};
+use cantrip_service::improve::eval::{EvalPlan, RemovedGate, SuggestedAction, Suggestion};
 use cantrip_service::{EvaluationView, ExampleRow, SideRow};
 use cantrip_terminal::job::{draw_failures, draw_plan, draw_report};
 use cantrip_terminal::present::program;

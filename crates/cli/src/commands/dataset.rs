@@ -15,9 +15,10 @@ use cantrip_terminal::present::Present;
 
 use super::export_lines::ExportLines;
 use super::{CommandReply, Context, run_on_store, with_text};
-use cantrip_local::store::{Access, Store};
-use crate::args::{ids, input_files, signatures, spells};
+use crate::args::{ids, input_files, signatures};
 use crate::limits::EXAMPLES_SHOWN_MAX;
+use cantrip_local::spells;
+use cantrip_local::store::{Access, Store};
 
 /// Add, gather, list, show and compare datasets (examples with splits, for evaluations).
 ///

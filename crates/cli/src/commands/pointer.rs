@@ -303,7 +303,17 @@ impl PointerAction {
                 };
                 service.repoint(by.of(signature)?, change).await
             }
-            Self::Promote { signature, artifact, eval, report, not_worse, cost_percent, not_reproducible, force, by } => {
+            Self::Promote {
+                signature,
+                artifact,
+                eval,
+                report,
+                not_worse,
+                cost_percent,
+                not_reproducible,
+                force,
+                by,
+            } => {
                 let signature = signatures::resolve_signature(&catalog, signature).await?;
                 let artifact = ids::optional(artifact.as_ref().map(|asked| ids::artifact(loom, asked))).await?;
                 let rule = if *not_worse { PromotionRule::NOT_WORSE } else { PromotionRule::Better };

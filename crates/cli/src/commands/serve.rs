@@ -75,8 +75,7 @@ impl Serve {
         let runtime = if address.ip().is_loopback() { runtime } else { runtime.for_remote_callers() };
         let runtime = with_predictor(&runtime, &store);
         let spells = FileSpellCatalog::new(Arc::clone(&store))?;
-        let host =
-            SpellHost::open_with_liveness(runtime, spells, |worker| process::presence(worker) == Presence::Gone);
+        let host = SpellHost::open_with_liveness(runtime, spells, |worker| process::presence(worker) == Presence::Gone);
         let unusable = |error: std::io::Error| {
             Refusal::from(codes::config_invalid("--bind", address.to_string(), error.to_string()))
         };

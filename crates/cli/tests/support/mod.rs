@@ -173,6 +173,7 @@ impl Folder {
     }
 }
 
+#[allow(unused_imports, reason = "not every test binary stores in Postgres")]
 pub use cantrip_tests::peer::new_postgres_store as own_postgres;
 
 /// Returns the envelope that a command with `--json` printed. The exit status has to match the envelope.

@@ -164,8 +164,7 @@ impl Dataset {
     ) -> Result<Self, DatasetFault> {
         examples.sort_by(|one, other| one.id.cmp(&other.id));
         let twin = examples.windows(2).find(|pair| pair[0].id == pair[1].id);
-        let fault =
-            twin.map(|pair| DatasetFault::SameId { id: pair[1].id.clone(), line: pair[1].source.line });
+        let fault = twin.map(|pair| DatasetFault::SameId { id: pair[1].id.clone(), line: pair[1].source.line });
         match fault {
             Some(fault) => Err(fault),
             None => Ok(Self { subject, shares, seed, examples }),

@@ -342,11 +342,7 @@ impl Example {
 
     /// The properties that decide about the split of similar examples.
     pub fn placed_key(&self) -> PlacedKey {
-        let key = SplitKey {
-            input_hash: self.input_hash(),
-            near_hash: self.near_hash(),
-            group: self.group.clone(),
-        };
+        let key = SplitKey { input_hash: self.input_hash(), near_hash: self.near_hash(), group: self.group.clone() };
         PlacedKey { key, split: self.split }
     }
 }

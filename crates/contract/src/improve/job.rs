@@ -122,7 +122,8 @@ impl JobSpec {
 
     /// Reads a stored spec.
     pub fn from_value(content: &Value) -> Result<Self, JobSpecFault> {
-        let form: SpecForm = serde_json::from_value(content.clone()).map_err(|fault| JobSpecFault(fault.to_string()))?;
+        let form: SpecForm =
+            serde_json::from_value(content.clone()).map_err(|fault| JobSpecFault(fault.to_string()))?;
         if form.v != 1 {
             return Err(JobSpecFault(format!("version {}, and this version reads 1", form.v)));
         }

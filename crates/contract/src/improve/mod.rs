@@ -31,8 +31,8 @@ pub use ids::{
 pub use job::{COMPILER_VERSION, JobModels, JobSpec, JobSpecFault, OptimiserSpec, TrialKey};
 pub use job_row::{JobBounds, JobKind, JobRow, JobStatus, JobUpdate};
 pub use metric::{
-    CompositeRule, Decimal, F1Parts, JUDGE_SIGNATURE, JudgeSpec, Metric, MetricFault, MetricField, MetricKind, MetricPart,
-    NeedleMode, Normalise, PREFER_SIGNATURE, PatternWant, metric_schema,
+    CompositeRule, Decimal, F1Parts, JUDGE_SIGNATURE, JudgeSpec, Metric, MetricFault, MetricField, MetricKind,
+    MetricPart, NeedleMode, Normalise, PREFER_SIGNATURE, PatternWant, metric_schema,
 };
 pub use report::{
     AgreementPart, CastsPart, CostPart, DeltaPart, EvalReport, EvalReportFault, EvalStatus, EvalVerdict,

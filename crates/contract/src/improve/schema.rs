@@ -134,18 +134,9 @@ pub fn eval_report_schema() -> Value {
         ("per_call", count()),
         ("baseline_per_call", count()),
     ]);
-    let agreement = object(vec![
-        ("n", count()),
-        ("agree", count()),
-        ("low", share()),
-        ("kappa", difference()),
-    ]);
-    let label = object(vec![
-        ("label", text()),
-        ("examples", count()),
-        ("mean", share()),
-        ("delta", nullable(difference())),
-    ]);
+    let agreement = object(vec![("n", count()), ("agree", count()), ("low", share()), ("kappa", difference())]);
+    let label =
+        object(vec![("label", text()), ("examples", count()), ("mean", share()), ("delta", nullable(difference()))]);
     let casts = object(vec![
         ("terminated", count()),
         ("truncated", counts(text())),
@@ -181,15 +172,9 @@ pub fn eval_report_schema() -> Value {
         ("detectable", described(nullable(count()), "the smallest difference that would probably show")),
         ("cost", described(cost, "in millionths of the currency")),
         ("latency_ms", nullable(object(vec![("p50", count()), ("p95", count()), ("p99", count())]))),
-        (
-            "judge",
-            nullable(object(vec![("agreement", nullable(agreement)), ("position_flips", nullable(share()))])),
-        ),
+        ("judge", nullable(object(vec![("agreement", nullable(agreement)), ("position_flips", nullable(share()))]))),
         ("labels", json!({"type": "array", "items": label})),
-        (
-            "created_at",
-            json!({"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"}),
-        ),
+        ("created_at", json!({"type": "string", "pattern": r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$"})),
     ]);
     schema["title"] = json!("Evaluation report");
     schema["description"] = json!("The body of an evaluation. Scores are in millionths.");

@@ -16,10 +16,7 @@ pub(super) fn is_of_spell(receipt: &Receipt, spell: &str) -> bool {
     receipt.receipt_kind == Kind::Cast && receipt.loom_id == Some(loom_id_for(spell))
 }
 
-pub(super) async fn recorded_call(
-    loom: &AnyLoom,
-    receipt: &Receipt,
-) -> Result<Result<RecordedCall, LeftOut>, Refusal> {
+pub(super) async fn recorded_call(loom: &AnyLoom, receipt: &Receipt) -> Result<Result<RecordedCall, LeftOut>, Refusal> {
     let gone = Ok(Err(Some(SkipReason::NoBody)));
     let filtered = Ok(Err(Some(SkipReason::Filter)));
     let Some(thread) = receipt.thread_id else { return gone };

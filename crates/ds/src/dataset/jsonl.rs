@@ -27,8 +27,7 @@ fn read_line(line: u64, text: &[u8]) -> Result<RawExample, Vec<ExampleFault>> {
 
 /// Reads the keys of an example.
 pub(super) fn raw_example(line: u64, value: Value) -> Result<RawExample, Vec<ExampleFault>> {
-    let fault =
-        |path: String, rule: String, reason: SkipReason| vec![ExampleFault::new(line, path, rule, reason)];
+    let fault = |path: String, rule: String, reason: SkipReason| vec![ExampleFault::new(line, path, rule, reason)];
     let Value::Object(fields) = value else {
         return Err(fault(String::new(), "it is not an object".to_owned(), SkipReason::InputSchema));
     };

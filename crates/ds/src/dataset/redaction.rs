@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 /// Returns an example as a line of a dataset file. Reading the line again gives the same example.
 pub fn example_line(example: &Example) -> Value {
-    let mut line = json!({ "id": example.id, "input": example.input, "split": example.split, "source": example.source });
+    let mut line =
+        json!({ "id": example.id, "input": example.input, "split": example.split, "source": example.source });
     let mut add = |key: &str, value: Option<Value>| {
         if let Some(value) = value {
             line[key] = value;
@@ -73,7 +74,8 @@ mod tests {
     #[test]
     fn each_replaced_text_counts_once() {
         let redactor = Redactor::default().personal_data(true);
-        let mut value = json!({"text": "write to ada@example.org", "list": ["plain", "+44 20 7946 0018"], "email": "x"});
+        let mut value =
+            json!({"text": "write to ada@example.org", "list": ["plain", "+44 20 7946 0018"], "email": "x"});
         let mut count = 0;
         redact_counted(&mut value, &redactor, &mut count);
         assert_eq!(count, 3, "{value}");

@@ -55,9 +55,5 @@ pub trait JobCloser: Send + Sync {
 
     /// Returns the reply of a job that has ended, from its stored rows. `data` has `job_id`, `run_id`, `status` and
     /// `replayed`, and belongs in the reply.
-    fn reply<'a>(
-        &'a self,
-        job: &'a JobRow,
-        data: Value,
-    ) -> BoxFuture<'a, Result<ReplyDraft<Success>, Refusal>>;
+    fn reply<'a>(&'a self, job: &'a JobRow, data: Value) -> BoxFuture<'a, Result<ReplyDraft<Success>, Refusal>>;
 }

@@ -66,7 +66,8 @@ impl ActiveJob<'_> {
     /// Returns the counters of the budget; none if the job has none.
     pub(super) async fn budget(&self) -> Result<Option<BudgetState>, Refusal> {
         let (Some(budget), Some(payer)) = (self.bounds.budget, self.context.authorization) else { return Ok(None) };
-        let cap = self.driver.runtime.loom().cap(payer, self.context.run.to_string()).await.map_err(refuse_store_error)?;
+        let cap =
+            self.driver.runtime.loom().cap(payer, self.context.run.to_string()).await.map_err(refuse_store_error)?;
         let counters = cap.map(|cap| cap.counters).unwrap_or_default();
         self.note_spent(Money::new(counters.spent, budget.currency()).ok());
         Ok(Some(BudgetState { limit: budget.micros(), spent: counters.spent, reserved: counters.reserved }))

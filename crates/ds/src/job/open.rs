@@ -120,7 +120,9 @@ impl JobDriver {
                 }
                 Err(fault.refusal())
             }
-            AppendOutcome::Conflict(Conflict::Money { fault, .. }) => Err(budget_fault(&request.limits.bounds(), &fault)),
+            AppendOutcome::Conflict(Conflict::Money { fault, .. }) => {
+                Err(budget_fault(&request.limits.bounds(), &fault))
+            }
             AppendOutcome::Conflict(_)
             | AppendOutcome::Refused(_)
             | AppendOutcome::Wait

@@ -87,11 +87,8 @@ impl TrialRunner for PredictTrials {
         Box::pin(async move {
             let input = self.inputs.input(&trial.example_id).await?;
             let artifact = self.predictor.catalog().artifact(&self.artifact(trial)?).await?;
-            let how = PredictOptions {
-                model: self.model.clone(),
-                params: self.params.clone(),
-                ..PredictOptions::default()
-            };
+            let how =
+                PredictOptions { model: self.model.clone(), params: self.params.clone(), ..PredictOptions::default() };
             self.predictor.worst_predict_cost(&self.signature, &artifact, &input, &how).await
         })
     }
@@ -100,12 +97,7 @@ impl TrialRunner for PredictTrials {
 impl Predictor {
     /// Makes a predict of a job. If another process drives the predict under this key, because it began it before it died
     /// or lost the job, this waits until that one has ended or its lease has expired.
-    pub async fn predict_settled(
-        &self,
-        signature: &SignatureId,
-        input: &Value,
-        how: PredictOptions,
-    ) -> PredictReply {
+    pub async fn predict_settled(&self, signature: &SignatureId, input: &Value, how: PredictOptions) -> PredictReply {
         loop {
             let reply = self.predict(signature, input, how.clone()).await;
             let said = &reply.guarded.reply;

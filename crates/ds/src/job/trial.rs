@@ -267,12 +267,8 @@ pub fn ending_of_receipt(receipt: &Receipt, output: Option<Value>, message: Stri
 const WARD: &str = codes::WARD_REACHED.any().as_str();
 
 /// The codes with which a candidate itself fails.
-const OWN_FAILURES: [AnyCode; 4] = [
-    codes::OUTPUT_SCHEMA.any(),
-    codes::WARD_REACHED.any(),
-    codes::LOOP_DETECTED.any(),
-    codes::ANSWER_CUT.any(),
-];
+const OWN_FAILURES: [AnyCode; 4] =
+    [codes::OUTPUT_SCHEMA.any(), codes::WARD_REACHED.any(), codes::LOOP_DETECTED.any(), codes::ANSWER_CUT.any()];
 
 /// The codes with which policy refuses money.
 const DENIALS: [AnyCode; 8] = [

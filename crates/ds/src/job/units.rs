@@ -107,7 +107,8 @@ impl ActiveJob<'_> {
         {
             let mut going = FuturesUnordered::new();
             loop {
-                while stop.is_none() && going.len() < concurrency && this.context.cancel.level() == StopLevel::Continue {
+                while stop.is_none() && going.len() < concurrency && this.context.cancel.level() == StopLevel::Continue
+                {
                     let Some(unit) = first.pop_front().or_else(|| later.pop_front()) else { break };
                     match this.admit(&unit, going.is_empty()).await {
                         Ok(Admission::Begin(promise)) => {
@@ -254,7 +255,8 @@ impl ActiveJob<'_> {
         try_number: u64,
     ) -> Result<(ExampleResultRow, Body), Refusal> {
         let TrialScore { score_micro, unscored, own_failure, feedback, judge_receipts } = score;
-        let text = canonical(&Value::String(feedback)).map_err(|fault| codes::schema("feedback", "", fault.to_string()))?;
+        let text =
+            canonical(&Value::String(feedback)).map_err(|fault| codes::schema("feedback", "", fault.to_string()))?;
         let body = Body::new(text.into_bytes()).map_err(refuse_store_error)?;
         let row = ExampleResultRow {
             job_id: self.context.job_id,

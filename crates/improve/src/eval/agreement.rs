@@ -24,12 +24,11 @@ use super::scorer::TrialJudge;
 use super::setup::{read_body, stored_spec};
 use cantrip_ds::job::{
     CostBound, JobCloser, JobClosing, JobContext, JobDriver, JobEnd, JobEndKind, JobLimits, JobParts, JobReply,
-    JobRequest, JobStop, Trial, TrialCall, TrialEnding, TrialList, TrialRun, TrialRunner, TrialScore,
-    TrialScorer,
+    JobRequest, JobStop, Trial, TrialCall, TrialEnding, TrialList, TrialRun, TrialRunner, TrialScore, TrialScorer,
 };
 use cantrip_ds::metric::{Case, CaseOutcome, MetricScorer, pin_judges};
-use cantrip_ds::{Predictor, refuse_store_error};
 use cantrip_ds::stats::{self, Agreement, JudgeCounts};
+use cantrip_ds::{Predictor, refuse_store_error};
 
 /// An output that a person judged.
 #[derive(Debug, Clone)]
@@ -118,12 +117,8 @@ pub async fn judge_metric(
     driver: &JobDriver,
     request: JudgeRequest,
 ) -> Result<JobReply, Refusal> {
-    let limits = JobLimits {
-        budget: request.budget,
-        max_calls: None,
-        max_proposals: None,
-        concurrency: request.concurrency,
-    };
+    let limits =
+        JobLimits { budget: request.budget, max_calls: None, max_proposals: None, concurrency: request.concurrency };
     limits.check()?;
     let named = predictor.datasets().resolve(&request.dataset).await?;
     let found = find_metric(predictor.runtime().loom(), &request.metric).await?;
@@ -396,11 +391,7 @@ impl JobCloser for AgreementCloser {
         Box::pin(std::future::ready(Ok(self.closing(end))))
     }
 
-    fn reply<'a>(
-        &'a self,
-        job: &'a JobRow,
-        data: Value,
-    ) -> BoxFuture<'a, Result<ReplyDraft<Success>, Refusal>> {
+    fn reply<'a>(&'a self, job: &'a JobRow, data: Value) -> BoxFuture<'a, Result<ReplyDraft<Success>, Refusal>> {
         Box::pin(self.make_reply(job, data))
     }
 }

@@ -6,8 +6,7 @@ use cantrip::canon::{RunId, Timestamp};
 use cantrip::loom::Improvements;
 use cantrip::reply::{Refusal, ReplyDraft, Success, codes};
 use cantrip_contract::{
-    EvalReport, EvalReportDraft, EvalStatus, ExampleResultRow, ImproveRow, JobRow, JobStatus, LookQuery,
-    Split,
+    EvalReport, EvalReportDraft, EvalStatus, ExampleResultRow, ImproveRow, JobRow, JobStatus, LookQuery, Split,
 };
 use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
@@ -15,9 +14,9 @@ use serde_json::{Value, json};
 use super::report::{IncompleteReason, MadeReport, ReportInputs, make_report};
 use super::rows::{judge_part, report_trials, unreconciled};
 use super::setup::EvalSetup;
+use crate::limits::EVAL_UNSCORED_PERCENT_MAX;
 use cantrip_ds::job::{JobCloser, JobClosing, JobEnd, JobEndKind};
 use cantrip_ds::limits::POSITION_FLIPS_PPM_MAX;
-use crate::limits::EVAL_UNSCORED_PERCENT_MAX;
 use cantrip_ds::{Predictor, refuse_store_error};
 
 /// Makes the report of an evaluation, and its reply.
@@ -92,11 +91,7 @@ impl JobCloser for EvalCloser {
         Box::pin(self.make_closing(end))
     }
 
-    fn reply<'a>(
-        &'a self,
-        job: &'a JobRow,
-        data: Value,
-    ) -> BoxFuture<'a, Result<ReplyDraft<Success>, Refusal>> {
+    fn reply<'a>(&'a self, job: &'a JobRow, data: Value) -> BoxFuture<'a, Result<ReplyDraft<Success>, Refusal>> {
         Box::pin(self.make_reply(job, data))
     }
 }
@@ -129,7 +124,9 @@ fn eval_reply(report: &EvalReport, job: &JobRow, data: Value) -> Result<ReplyDra
                 }
                 IncompleteReason::JudgeInconsistent => {
                     let most = POSITION_FLIPS_PPM_MAX / 10_000;
-                    format!("the judge changed its mind with the order of the answers in more than {most} % of the pairs")
+                    format!(
+                        "the judge changed its mind with the order of the answers in more than {most} % of the pairs"
+                    )
                 }
             };
             let why = json!({"incomplete": reason.as_str()});

@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 
 use super::request::EvalRequest;
 use super::setup::{Candidate, EvalSetup};
-use cantrip_ds::job::{CostBound, CostPlan};
 use crate::limits::{JUDGED_TOKEN_BYTES_BOUND, PLANNED_INPUTS_MAX};
 use cantrip_ds::PredictOptions;
 use cantrip_ds::Predictor;
+use cantrip_ds::job::{CostBound, CostPlan};
 
 /// Returns the number of judgements of an evaluation at most: one of each output by each judge, two of each pair.
 pub(crate) fn judgements(setup: &EvalSetup) -> u64 {
@@ -65,13 +65,8 @@ pub(crate) async fn plan_costs(
         likely = add_likely(likely, mean, each);
     }
     let unpriced = (worst == CostBound::Unknown).then(|| unpriced_model(setup));
-    let payer = predictor.job_payer(
-        &request.owner,
-        request.authorization,
-        &setup.spec.of,
-        unpriced.as_deref(),
-        request.budget,
-    );
+    let payer =
+        predictor.job_payer(&request.owner, request.authorization, &setup.spec.of, unpriced.as_deref(), request.budget);
     Ok(CostPlan {
         worst,
         likely: likely.flatten(),
@@ -129,11 +124,7 @@ pub(crate) async fn worst_judgements(predictor: &Predictor, setup: &EvalSetup) -
 }
 
 /// Returns the most that one judgement can cost: of the longest outputs, and the longest expected value.
-async fn worst_judgement(
-    predictor: &Predictor,
-    setup: &EvalSetup,
-    judge: &JudgeSpec,
-) -> Result<CostBound, Refusal> {
+async fn worst_judgement(predictor: &Predictor, setup: &EvalSetup, judge: &JudgeSpec) -> Result<CostBound, Refusal> {
     let Some(id) = &judge.artifact else { return Ok(CostBound::Unknown) };
     let artifact = predictor.catalog().artifact(id).await?;
     let tokens = setup.candidates.iter().map(|candidate| match candidate {

@@ -32,7 +32,8 @@ pub use report::{CastFacts, IncompleteReason, MadeReport, ReportInputs, ReportTr
 pub use request::{BaselineChoice, EvalRequest, JudgeRequest, MetricChoice};
 pub use spells::{NoSpellTrials, RemovedGate, SpellTrial, SpellTrials, TriedSpell};
 pub use stored::{
-    StoredEval, StoredRow, StoredSide, evidence_of, job_parts, newest_eval, promotion_evidence, resolve_eval, stored_eval,
+    StoredEval, StoredRow, StoredSide, evidence_of, job_parts, newest_eval, promotion_evidence, resolve_eval,
+    stored_eval,
 };
 pub use suggestion::{SuggestedAction, Suggestion};
 pub use verify::{EvalDifference, VerifiedEval, verify_eval};

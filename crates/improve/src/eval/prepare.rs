@@ -8,8 +8,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use cantrip::Cancel;
-use cantrip::canon::json::canonical;
 use cantrip::canon::RunId;
+use cantrip::canon::json::canonical;
 use cantrip::crystal::Crystal;
 use cantrip::loom::Improvements;
 use cantrip::reply::{Refusal, codes};
@@ -34,8 +34,8 @@ use cantrip_ds::dataset::NamedDataset;
 use cantrip_ds::job::{JobDriver, JobLimits, JobParts, JobReply, JobRequest};
 use cantrip_ds::limits::JOB_TRIALS_MAX;
 use cantrip_ds::metric::{MetricScorer, pin_judges};
-use cantrip_ds::{Predictor, refuse_store_error};
 use cantrip_ds::stats::{self, Observation};
+use cantrip_ds::{Predictor, refuse_store_error};
 
 /// An evaluation that is ready to start.
 #[must_use = "start it, or show its plan"]
@@ -224,9 +224,10 @@ async fn task_model(
 ) -> Result<String, Refusal> {
     let mut own = Vec::new();
     for candidate in [Some(subject), baseline].into_iter().flatten() {
-        let id = candidate.id.artifact().ok_or_else(|| {
-            Refusal::from(codes::contract_unknown("artifact", candidate.id.to_string()))
-        })?;
+        let id = candidate
+            .id
+            .artifact()
+            .ok_or_else(|| Refusal::from(codes::contract_unknown("artifact", candidate.id.to_string())))?;
         own.push(predictor.catalog().artifact(&id).await?.params().model.clone());
     }
     let all_named = own.iter().all(Option::is_some);
@@ -238,7 +239,8 @@ async fn task_model(
     let model = predictor.crystals().crystal(named)?.name().to_owned();
     let other = own.iter().flatten().find(|other| request.model.is_some() && **other != model);
     if let Some(other) = other {
-        let rule = format!("an artifact names its own model, {other}; leave --crystal out, or evaluate another artifact");
+        let rule =
+            format!("an artifact names its own model, {other}; leave --crystal out, or evaluate another artifact");
         return Err(codes::config_invalid("--crystal", model, rule).into());
     }
     Ok(model)
@@ -246,9 +248,7 @@ async fn task_model(
 
 fn spell_choice(candidates: &Candidates, request: &EvalRequest) -> SpellChoice {
     let spells = [Some(&candidates.subject), candidates.baseline.as_ref()].into_iter().flatten();
-    let name = |candidate: &NamedCandidate| {
-        Some((candidate.id.to_string(), candidate.tried.as_ref()?.name.clone()))
-    };
+    let name = |candidate: &NamedCandidate| Some((candidate.id.to_string(), candidate.tried.as_ref()?.name.clone()));
     let names: BTreeMap<String, String> = spells.filter_map(name).collect();
     let gates = if names.is_empty() { Vec::new() } else { request.gates.clone() };
     SpellChoice { names, gates }

@@ -13,8 +13,8 @@ use cantrip_contract::{
 };
 use serde_json::Value;
 
-use cantrip_ds::limits::POSITION_FLIPS_PPM_MAX;
 use crate::limits::EVAL_UNSCORED_PERCENT_MAX;
+use cantrip_ds::limits::POSITION_FLIPS_PPM_MAX;
 use cantrip_ds::stats::{self, Comparison, Observation};
 
 /// The range of a difference of which nothing is known.
@@ -122,10 +122,8 @@ pub fn make_report(inputs: &ReportInputs<'_>) -> Option<MadeReport> {
         .copied()
         .filter(|example| subject.contains_key(&example.id) && (!has_baseline || baseline.contains_key(&example.id)))
         .collect();
-    let differences: Vec<Observation<'_>> = both
-        .iter()
-        .map(|example| observation(example, value(&subject, example) - value(&baseline, example)))
-        .collect();
+    let differences: Vec<Observation<'_>> =
+        both.iter().map(|example| observation(example, value(&subject, example) - value(&baseline, example))).collect();
     let comparison = if has_baseline { stats::compare(label, &differences, inputs.look) } else { None };
     let units = stats::units(&differences).len() as u64;
     let flips = position_flips(inputs.trials);
@@ -143,9 +141,8 @@ pub fn make_report(inputs: &ReportInputs<'_>) -> Option<MadeReport> {
         (None, None) => EvalStatus::Succeeded,
     };
     let (look, verdict) = look_parts(inputs.look, comparison);
-    let failures = |side: Side| {
-        inputs.trials.iter().filter(|trial| trial.side == side && trial.own_failure).count() as u64
-    };
+    let failures =
+        |side: Side| inputs.trials.iter().filter(|trial| trial.side == side && trial.own_failure).count() as u64;
     let report = EvalReport {
         v: EvalReport::VERSION,
         kind: EvalReport::KIND.to_owned(),
@@ -216,11 +213,8 @@ fn scores<'a>(inputs: &ReportInputs<'a>, side: Side) -> Scores<'a> {
 
 /// Returns the mean of one side over all of its scored examples, with its interval.
 fn side_score(label: &str, inputs: &ReportInputs<'_>, scores: &Scores<'_>) -> Option<ScorePart> {
-    let scored: Vec<Observation<'_>> = inputs
-        .examples
-        .iter()
-        .filter_map(|example| Some(observation(example, *scores.get(&example.id)?)))
-        .collect();
+    let scored: Vec<Observation<'_>> =
+        inputs.examples.iter().filter_map(|example| Some(observation(example, *scores.get(&example.id)?))).collect();
     stats::score_interval(label, &scored, inputs.spec.epochs)
 }
 
@@ -228,8 +222,7 @@ fn side_score(label: &str, inputs: &ReportInputs<'_>, scores: &Scores<'_>) -> Op
 fn look_parts(k: Option<u64>, comparison: Option<Comparison>) -> (Option<LookPart>, Option<EvalVerdict>) {
     let Some(k) = k else { return (None, None) };
     let verdict = comparison.and_then(|comparison| comparison.verdict).unwrap_or(EvalVerdict::Undecided);
-    let unknown =
-        LookPart { k, level_ppm: stats::level_ppm(k), low: -UNKNOWN_DIFFERENCE, high: UNKNOWN_DIFFERENCE };
+    let unknown = LookPart { k, level_ppm: stats::level_ppm(k), low: -UNKNOWN_DIFFERENCE, high: UNKNOWN_DIFFERENCE };
     let look = comparison.and_then(|comparison| comparison.look).unwrap_or(unknown);
     (Some(look), Some(verdict))
 }
@@ -334,12 +327,7 @@ fn casts(trials: &[ReportTrial]) -> CastsPart {
 }
 
 /// Returns the mean and the difference of the examples with each label, by label.
-fn labels(
-    inputs: &ReportInputs<'_>,
-    both: &[&Example],
-    subject: &Scores<'_>,
-    baseline: &Scores<'_>,
-) -> Vec<LabelPart> {
+fn labels(inputs: &ReportInputs<'_>, both: &[&Example], subject: &Scores<'_>, baseline: &Scores<'_>) -> Vec<LabelPart> {
     let mut by_label: BTreeMap<String, Vec<&Example>> = BTreeMap::new();
     for example in both {
         for label in labels_of(example, inputs.label_pointer) {

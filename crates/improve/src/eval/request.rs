@@ -6,8 +6,8 @@ use cantrip::spend::AuthorizationRef;
 use cantrip_contract::Split;
 use serde_json::Value;
 
-use cantrip_ds::limits::TRIALS_TOGETHER;
 use crate::limits::EVAL_EPOCHS_DEFAULT;
+use cantrip_ds::limits::TRIALS_TOGETHER;
 
 /// A metric as a caller names it.
 #[derive(Debug, Clone, PartialEq)]

@@ -1,9 +1,7 @@
 //! The trials of an evaluation as its stored rows and receipts tell them.
 
 use cantrip::canon::{JobId, RunId, Timestamp};
-use cantrip::loom::{
-    AnyLoom, Contracts, Ending, Error, Improvements, Ledger, Loom, PageRequest, ReservationFilter,
-};
+use cantrip::loom::{AnyLoom, Contracts, Ending, Error, Improvements, Ledger, Loom, PageRequest, ReservationFilter};
 use cantrip::reply::{Refusal, codes};
 use cantrip_contract::{
     AgreementPart, ExampleResultRow, JobSpec, JudgePart, Kind, Metric, Receipt, ReceiptId, ReceiptRow, Side,

@@ -14,8 +14,7 @@ use serde_json::Value;
 use super::setup::{Candidate, EvalSetup, ExampleInputs};
 use super::spells::{SpellTrial, SpellTrials};
 use cantrip_ds::job::{
-    CostBound, PredictTrials, Trial, TrialCall, TrialEnding, TrialRun, TrialRunner, ending_of_receipt,
-    refused_by,
+    CostBound, PredictTrials, Trial, TrialCall, TrialEnding, TrialRun, TrialRunner, ending_of_receipt, refused_by,
 };
 use cantrip_ds::limits::IN_FLIGHT_LOOK_MS;
 use cantrip_ds::{Predictor, refuse_store_error};
@@ -190,9 +189,7 @@ impl SpellRunner {
 fn without_receipt(reply: &CastReply, message: String) -> TrialEnding {
     let code = reply.reply().code().as_str().to_owned();
     match reply.reply().reply_type() {
-        ReplyType::Denied => {
-            TrialEnding::Denied { code, message, data: Value::Object(reply.reply().data().clone()) }
-        }
+        ReplyType::Denied => TrialEnding::Denied { code, message, data: Value::Object(reply.reply().data().clone()) },
         ReplyType::Success | ReplyType::Invalid | ReplyType::Failure => TrialEnding::Infrastructure { code, message },
     }
 }

@@ -15,12 +15,12 @@ use tokio::sync::OnceCell;
 
 use super::costs::worst_judgements;
 use super::setup::EvalSetup;
-use cantrip_ds::job::{CostBound, JobContext, JobStop, Trial, TrialEnding, TrialRun, TrialScore, TrialScorer};
 use crate::limits::JUDGE_TRIES_MAX;
+use cantrip_ds::PredictOptions;
+use cantrip_ds::job::{CostBound, JobContext, JobStop, Trial, TrialEnding, TrialRun, TrialScore, TrialScorer};
 use cantrip_ds::metric::{
     Case, CaseOutcome, Judge, JudgeAnswer, JudgeQuestion, MetricScorer, PairOutcome, PreferredPair, Scoring,
 };
-use cantrip_ds::PredictOptions;
 use cantrip_ds::{Predictor, refuse_store_error};
 
 /// The example and the epoch of a pair.
@@ -53,12 +53,7 @@ impl EvalScorer {
         Some(Trial { candidate_id: other?.clone(), ..trial.clone() })
     }
 
-    async fn score_output(
-        &self,
-        trial: &Trial,
-        ran: &TrialRun,
-        context: &JobContext,
-    ) -> Result<TrialScore, JobStop> {
+    async fn score_output(&self, trial: &Trial, ran: &TrialRun, context: &JobContext) -> Result<TrialScore, JobStop> {
         let Some(output) = ran.output() else { return own_failure(ran) };
         let example = self.setup.example(&trial.example_id).map_err(JobStop::Failed)?;
         let outcome = self.case_outcome(ran);
@@ -100,7 +95,8 @@ impl EvalScorer {
             expected: example.expected.as_ref(),
         };
         // The questions belong to the subject's trial, whichever side is scored first.
-        let asked_for = if is_subject { trial.clone() } else { self.other_side(trial).unwrap_or_else(|| trial.clone()) };
+        let asked_for =
+            if is_subject { trial.clone() } else { self.other_side(trial).unwrap_or_else(|| trial.clone()) };
         let judge = TrialJudge::new(&self.predictor, context, &asked_for);
         let cell = self.pair(trial);
         let outcome = cell.get_or_try_init(|| self.metrics.prefer(&self.setup.metric, &pair, &judge)).await?;
@@ -143,9 +139,9 @@ impl TrialScorer for EvalScorer {
     }
 
     fn worst<'a>(&'a self, _: &'a Trial) -> BoxFuture<'a, Result<CostBound, Refusal>> {
-        Box::pin(async move {
-            self.worst.get_or_try_init(|| worst_judgements(&self.predictor, &self.setup)).await.copied()
-        })
+        Box::pin(
+            async move { self.worst.get_or_try_init(|| worst_judgements(&self.predictor, &self.setup)).await.copied() },
+        )
     }
 
     fn score<'a>(

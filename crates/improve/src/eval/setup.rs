@@ -78,8 +78,8 @@ impl EvalSetup {
     ) -> Result<Self, Refusal> {
         let (job_hash, eval_id) = (spec.job_hash(), spec.eval_id().ok_or_else(no_subject)?);
         let dataset = predictor.datasets().load(spec.dataset_hash).await?;
-        let metric = Metric::from_stored(&spec.metric)
-            .map_err(|fault| fault.refusal(&spec.metric_hash().to_string()))?;
+        let metric =
+            Metric::from_stored(&spec.metric).map_err(|fault| fault.refusal(&spec.metric_hash().to_string()))?;
         let ids: Vec<&CandidateId> = spec.subject.iter().chain(&spec.baseline).collect();
         let mut candidates = Vec::with_capacity(ids.len());
         let output_schema = match &spec.of {

@@ -3,10 +3,10 @@
 //! This crate knows predicts and no spell files, so the crate above it casts. A trial must not act on the world: its
 //! files are copies, the gates that reach further are removed, and nobody is asked.
 
-use cantrip::{Cancel, CastReply};
 use cantrip::canon::RunId;
 use cantrip::reply::Refusal;
 use cantrip::spend::AuthorizationRef;
+use cantrip::{Cancel, CastReply};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 

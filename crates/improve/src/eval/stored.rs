@@ -9,8 +9,8 @@ use cantrip::reply::{Refusal, codes};
 use cantrip_contract::limits::{JUDGE_AGREEMENT_LOW_MICRO, JUDGE_VERDICTS_MIN};
 use cantrip_contract::{
     CandidateId, CompiledId, DatasetRow, EvalId, EvalReport, EvalReportRow, Example, ExampleId, ExampleResultRow,
-    JobRow, JobSpec, LatencyPart, Metric, PromotionEvidence, ReceiptId, Side, SignatureId, Split, StoredEvidence, Subject,
-    Unscored,
+    JobRow, JobSpec, LatencyPart, Metric, PromotionEvidence, ReceiptId, Side, SignatureId, Split, StoredEvidence,
+    Subject, Unscored,
 };
 use serde_json::{Value, json};
 
@@ -21,11 +21,11 @@ use super::rows::{report_trials, side_of, stored_receipt, stored_results};
 use super::setup::{EvalSetup, read_body, stored_spec};
 use super::spells::SpellTrials;
 use super::verify::EvalDifference;
-use cantrip_ds::job::JobParts;
 use crate::limits::EVAL_PAGE;
+use cantrip_ds::job::JobParts;
 use cantrip_ds::metric::MetricScorer;
-use cantrip_ds::{Predictor, refuse_store_error};
 use cantrip_ds::stats;
+use cantrip_ds::{Predictor, refuse_store_error};
 
 /// A stored evaluation with its rows, as they were said.
 #[derive(Debug, Clone)]

@@ -102,9 +102,11 @@ impl From<EvalDifference> for Stop {
 
 /// Returns the difference in place of a refusal that says that something was altered.
 fn unaltered<T>(read: Result<T, Refusal>, difference: impl FnOnce() -> EvalDifference) -> Result<T, Stop> {
-    read.map_err(|refusal| {
-        if refusal.code() == codes::RECORD_ALTERED.any() { difference().into() } else { refusal.into() }
-    })
+    read.map_err(
+        |refusal| {
+            if refusal.code() == codes::RECORD_ALTERED.any() { difference().into() } else { refusal.into() }
+        },
+    )
 }
 
 struct EvalCheck<'a> {
@@ -211,12 +213,7 @@ impl EvalCheck<'_> {
     }
 
     /// Compares each receipt with its row: it must be about this candidate and this example, and part of a job.
-    async fn check_receipts(
-        &self,
-        spec: &JobSpec,
-        dataset: &Dataset,
-        rows: &[ExampleResultRow],
-    ) -> Result<(), Stop> {
+    async fn check_receipts(&self, spec: &JobSpec, dataset: &Dataset, rows: &[ExampleResultRow]) -> Result<(), Stop> {
         let altered = |id: &ReceiptId| EvalDifference::new("receipt", id, "receipt_hash");
         for row in rows.iter().filter(|row| side_of(spec, row).is_some()) {
             for id in &row.judge_receipts {

@@ -212,12 +212,8 @@ pub(super) fn cost_and_time(report: &EvalReport, baseline_latency: Option<&Laten
     let called = |place: &str, value: u64| number(place, value, &one_call(value));
     let subject = short_id(report.compiled_id.as_str());
     let baseline = report.baseline_id.as_ref().map(|id| short_id(id.as_str()));
-    let mut calls = vec![Bar {
-        name: subject,
-        value: micro(cost.per_call),
-        is_subject: true,
-        says: one_call(cost.per_call),
-    }];
+    let mut calls =
+        vec![Bar { name: subject, value: micro(cost.per_call), is_subject: true, says: one_call(cost.per_call) }];
     if let Some(name) = baseline {
         let says = one_call(cost.baseline_per_call);
         calls.push(Bar { name, value: micro(cost.baseline_per_call), is_subject: false, says });

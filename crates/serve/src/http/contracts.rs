@@ -6,8 +6,8 @@ use std::time::Duration;
 use cantrip_service::cantrip::loom::ReceiptFilter;
 use cantrip_service::cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip_service::contracts::contract::{
-    Canary, CompiledId, NoFiles, PromotionCriteria, PromotionEvidence, PromotionRule, ReceiptId, Signature, SignatureId,
-    SignatureOrigin, promotion_evidence_schema,
+    Canary, CompiledId, NoFiles, PromotionCriteria, PromotionEvidence, PromotionRule, ReceiptId, Signature,
+    SignatureId, SignatureOrigin, promotion_evidence_schema,
 };
 use cantrip_service::contracts::{PredictOptions, PredictReply};
 use cantrip_service::{ArtifactUpload, PointerRequest, Promotion, RolloutAction, TraceContent, TraceName};

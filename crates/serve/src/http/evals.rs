@@ -5,7 +5,7 @@ use std::str::FromStr;
 use cantrip_service::cantrip::Cancel;
 use cantrip_service::cantrip::reply::{Call, GuardedReply, Refusal, codes};
 use cantrip_service::contracts::contract::Split;
-use cantrip_service::contracts::eval::{BaselineChoice, EvalRequest, MetricChoice};
+use cantrip_service::improve::eval::{BaselineChoice, EvalRequest, MetricChoice};
 use cantrip_service::{EvalFilter, StartedCast};
 use schemars::JsonSchema;
 use serde::Deserialize;

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use cantrip_service::contracts::eval::EvalPlan;
 use cantrip_service::contracts::job::{CostBound, CostPlan};
+use cantrip_service::improve::eval::EvalPlan;
 use cantrip_service::wording::{decimal, micro, short_id};
 
 use crate::present::{BOLD, strip_control};

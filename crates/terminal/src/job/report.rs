@@ -81,18 +81,24 @@ fn facts(view: &EvaluationView) -> Vec<(&'static str, String)> {
     }
     let failures = report.own_failures;
     if failures.subject + failures.baseline > 0 {
-        let baseline = if report.baseline_id.is_some() { format!(", baseline {}", failures.baseline) } else { String::new() };
+        let baseline =
+            if report.baseline_id.is_some() { format!(", baseline {}", failures.baseline) } else { String::new() };
         facts.push(("failed", format!("subject {}{baseline}; these score 0", failures.subject)));
     }
     if !report.unscored.is_empty() {
         facts.push(("no score", reasons(report)));
     }
     if let Some(casts) = &report.casts {
-        let cut: Vec<String> = casts.truncated.iter().map(|(reason, count)| format!(", {count} cut off: {reason}")).collect();
+        let cut: Vec<String> =
+            casts.truncated.iter().map(|(reason, count)| format!(", {count} cut off: {reason}")).collect();
         let (turns, seconds) = (decimal(micro(casts.turns_per_cast), 1), decimal(micro(casts.seconds_per_cast), 1));
         facts.push((
             "casts",
-            format!("{} terminated{}; {turns} turns and {seconds} s a cast", casts.terminated, strip_control(&cut.concat())),
+            format!(
+                "{} terminated{}; {turns} turns and {seconds} s a cast",
+                casts.terminated,
+                strip_control(&cut.concat())
+            ),
         ));
     }
     if let Some(agreement) = report.judge.and_then(|judge| judge.agreement) {
@@ -148,7 +154,11 @@ pub fn draw_failures(view: &EvaluationView) -> String {
     for row in failures.iter().take(JOB_FAILURES_SHOWN) {
         let feedback = strip_control(&row.subject.feedback).replace('\n', "; ");
         let line = format!("  {:<36}  {:<7}  {feedback}", strip_control(&row.example_id), side_score(&row.subject));
-        let _ = writeln!(text, "{}", width().map_or_else(|| line.trim_end().to_owned(), |columns| cut(line.trim_end(), columns)));
+        let _ = writeln!(
+            text,
+            "{}",
+            width().map_or_else(|| line.trim_end().to_owned(), |columns| cut(line.trim_end(), columns))
+        );
     }
     let left = failures.len().saturating_sub(JOB_FAILURES_SHOWN);
     if left > 0 {

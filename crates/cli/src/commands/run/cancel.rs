@@ -14,7 +14,6 @@ use crate::args::ids;
 use crate::commands::{CommandReply, Context};
 use crate::limits::CANCEL_WAIT_MS;
 use cantrip_local::process;
-use cantrip_local::store::Store;
 use cantrip_terminal::present::program;
 
 #[derive(Debug, clap::Args)]

@@ -10,13 +10,13 @@ use cantrip_reply::{ExitStatus, Refusal};
 use cantrip_service::Service;
 
 use super::Going;
-use cantrip_local::store::{self, Access};
 use crate::commands::eval::finish_job;
 use crate::commands::{Context, Outcome};
 use cantrip_local::predictor::{crystals, traces};
 use cantrip_local::process::{self, Presence};
 use cantrip_local::runtime::runtime;
 use cantrip_local::spell_catalog::FileSpellCatalog;
+use cantrip_local::store::{self, Access};
 use cantrip_terminal::interrupt::with_interrupt;
 use cantrip_terminal::job::{JobProgressLine, JobState};
 use cantrip_terminal::watch::OutputMode;
