@@ -314,6 +314,7 @@ struct Speaking {
 
 impl Speaking {
     /// Casts, and returns when the first words of the model are there.
+    #[allow(clippy::zombie_processes, reason = "a test that fails here ends with its children")]
     fn start(folder: &Folder) -> Self {
         let cast = ["cast", "talk.toml", "Tell me a long story about a river and a mill.", "--jsonl"];
         let mut process = folder.spawn(&[&cast, &STORE[..]].concat());

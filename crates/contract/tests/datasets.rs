@@ -119,7 +119,8 @@ fn one_changed_part_changes_the_hash_and_is_listed() {
     let parts =
         |examples: Vec<Example>| Dataset::from_stored(subject(), base.shares(), base.seed().clone(), examples).unwrap();
     assert_eq!(parts(base.examples().to_vec()), base);
-    let changes: [(&str, fn(&mut Example)); 8] = [
+    type Change = fn(&mut Example);
+    let changes: [(&str, Change); 8] = [
         ("label", |example| example.labels = Labels::new(["refund"]).unwrap()),
         ("weight", |example| example.weight = Weight::from_number(1.5).unwrap()),
         ("expected", |example| example.expected = Some(json!({"label": "b"}))),
@@ -437,7 +438,7 @@ fn ids_labels_groups_seeds_and_weights_have_bounds() {
     for good in [0.000_001, 0.1, 1.0, 1000.0] {
         assert!(Weight::from_number(good).is_ok(), "{good}");
     }
-    for wrong in [0.0, -1.0, 1000.000_001, 0.000_000_1, 1.0 / 3.0, f64::NAN, f64::INFINITY] {
+    for wrong in [0.0, -1.0, 1_000.000_001, 0.000_000_1, 1.0 / 3.0, f64::NAN, f64::INFINITY] {
         assert!(Weight::from_number(wrong).is_err(), "{wrong}");
     }
     for (train, holdout, test) in [(60, 20, 21), (0, 0, 0), (100, 100, 156)] {

@@ -295,7 +295,7 @@ fn store_of(loom: &AnyLoom) -> (DatasetStore, Verdicts) {
 /// Examples with these numbers in their texts.
 fn numbered(numbers: impl IntoIterator<Item = u32>) -> ReadExamples {
     let line = |number: u32| {
-        let team = if number % 2 == 0 { "billing" } else { "shipping" };
+        let team = if number.is_multiple_of(2) { "billing" } else { "shipping" };
         json!({"input": {"text": format!("ticket number {number}")}, "expected": {"team": team}}).to_string()
     };
     let text: Vec<String> = numbers.into_iter().map(line).collect();

@@ -74,7 +74,7 @@ impl Resamples {
             }
             let total = wins as i32 - losses as i32;
             let reaches = |row: &[i16]| 2 * i32::from(row[wins]) - i32::from(row[both]) >= total;
-            let flip_exceedances = signs.chunks_exact(width).filter(|row| reaches(*row)).count() as u64;
+            let flip_exceedances = signs.chunks_exact(width).filter(|row| reaches(row)).count() as u64;
             Resampling { sums, flip_exceedances }
         })
     }

@@ -181,9 +181,8 @@ fn the_numbers_of_the_published_report_come_from_its_scores() {
     assert_eq!(found.look, Some(serde_json::from_value::<LookPart>(golden["look"].clone()).unwrap()));
     assert_eq!(json!(found.verdict.unwrap().as_str()), golden["verdict"]);
     assert_eq!(json!(detectable(found.units)), golden["detectable"]);
-    let sides: [(&str, &str, fn(&(String, i64, i64)) -> i64); 2] =
-        [("score", "score", |example| example.1), ("baseline", "baseline", |example| example.2)];
-    for (name, label, side) in sides {
+    for (name, label, is_subject) in [("score", "score", true), ("baseline", "baseline", false)] {
+        let side = |example: &(String, i64, i64)| if is_subject { example.1 } else { example.2 };
         let scores: Vec<Observation<'_>> = examples.iter().map(|example| observed(&example.0, side(example))).collect();
         let found = score_interval(&format!("{eval_id}|{label}"), &scores, 1).unwrap();
         assert_eq!(found, serde_json::from_value::<ScorePart>(golden[name].clone()).unwrap(), "{name}");

@@ -130,7 +130,6 @@ struct Desk {
     driver: JobDriver,
     store: DatasetStore,
     verdicts: Verdicts,
-    base: CompiledId,
     better: CompiledId,
 }
 
@@ -159,7 +158,7 @@ impl Desk {
         let store = DatasetStore::new(loom.clone(), clock.clone(), Arc::clone(&ids));
         let verdicts = Verdicts::new(loom.clone(), clock, ids);
         let base = ticket().base_artifact().id();
-        let mut desk = Self { loom: loom.clone(), predictor, driver, store, verdicts, better: base.clone(), base };
+        let mut desk = Self { loom: loom.clone(), predictor, driver, store, verdicts, better: base };
         desk.better = desk.artifact("Sort it carefully.").await;
         desk
     }
@@ -255,7 +254,7 @@ fn exact() -> Value {
 
 /// Returns so many tickets, about billing and shipping in turn.
 fn tickets(numbers: std::ops::Range<usize>) -> Vec<(String, &'static str)> {
-    let team = |number: usize| if number % 2 == 0 { "billing" } else { "shipping" };
+    let team = |number: usize| if number.is_multiple_of(2) { "billing" } else { "shipping" };
     numbers.map(|number| (format!("Ticket number {number}, about {}", team(number)), team(number))).collect()
 }
 

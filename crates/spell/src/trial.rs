@@ -167,7 +167,9 @@ impl Spell {
                     Value::Array(tables)
                 }
                 Value::Null => further,
-                wards => json!([wards, further]),
+                wards @ (Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
+                    json!([wards, further])
+                }
             };
         }
         Ok(spell)

@@ -110,11 +110,11 @@ fn a_trial_works_on_copies_without_keys_and_leaves_the_folders_alone() {
     let tried = spell.for_trial(&["shell".to_owned()], &copies).unwrap();
     let root_of = |name: &str| {
         let gate = tried.gates.iter().find(|gate| gate.name == name).unwrap();
-        match &gate.kind {
-            GateKind::Files { root, .. } => root.clone().unwrap(),
-            GateKind::Shell(shell) => shell.root.clone(),
-            other => panic!("{other:?}"),
+        if let GateKind::Files { root, .. } = &gate.kind {
+            return root.clone().unwrap();
         }
+        let GateKind::Shell(shell) = &gate.kind else { panic!("{:?}", gate.kind) };
+        shell.root.clone()
     };
     let copy = Path::new(&root_of("read")).to_owned();
     assert!(copy.starts_with(&into), "{}", copy.display());

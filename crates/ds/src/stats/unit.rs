@@ -56,7 +56,7 @@ pub fn units(observations: &[Observation<'_>]) -> Vec<Unit> {
         unit.weighted += i128::from(observation.weight_micro) * i128::from(observation.value_micro);
     }
     let mut sums: Vec<(&str, Unit)> = sums.into_values().collect();
-    sums.sort_by(|(one, _), (other, _)| one.cmp(other));
+    sums.sort_by_key(|(one, _)| *one);
     sums.into_iter().map(|(_, unit)| unit).collect()
 }
 

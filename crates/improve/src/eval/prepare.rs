@@ -285,12 +285,11 @@ async fn job_spec(
         compiler_version: COMPILER_VERSION.to_owned(),
         rerun: 0,
     };
-    while request.rerun {
-        let same = predictor.runtime().loom().job_of_hash(spec.job_hash()).await.map_err(refuse_store_error)?;
-        if same.is_none() {
-            break;
+    if request.rerun {
+        let loom = predictor.runtime().loom();
+        while loom.job_of_hash(spec.job_hash()).await.map_err(refuse_store_error)?.is_some() {
+            spec.rerun += 1;
         }
-        spec.rerun += 1;
     }
     Ok(spec)
 }

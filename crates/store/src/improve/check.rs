@@ -294,8 +294,8 @@ async fn look_faults(link: &mut DbConnection) -> Result<Vec<String>, StoreFault>
     for mut row in link.query(&rows::looks("ORDER BY look_key"), values![]).await? {
         let (_, look) = rows::look(&mut row)?;
         faults.extend(row_fault(link, &statements::look(&look), 1, &[]).await?);
-        if !inputs.contains_key(&look.dataset_hash) {
-            inputs.insert(look.dataset_hash, rows::test_inputs(link, look.dataset_hash).await?);
+        if let std::collections::btree_map::Entry::Vacant(e) = inputs.entry(look.dataset_hash) {
+            e.insert(rows::test_inputs(link, look.dataset_hash).await?);
         }
         let own = &inputs[&look.dataset_hash];
         let counts = |before: &&LookRow| {

@@ -151,7 +151,7 @@ impl Decimal {
             }
         }
         // Half up: exactly a half below zero goes towards zero.
-        if rounds_up && !(self.negative && !has_rest) {
+        if rounds_up && (has_rest || !self.negative) {
             magnitude += 1;
         }
         Some(if self.negative { -magnitude } else { magnitude })
@@ -200,7 +200,7 @@ impl fmt::Display for Decimal {
         }
         // The number of digits before the point.
         let point = self.digits.len() as i64 + i64::from(self.exponent);
-        if point > PLAIN_DIGITS || point < -5 {
+        if !(-5..=PLAIN_DIGITS).contains(&point) {
             let (first, rest) = digits.split_at(1);
             let point_text = if rest.is_empty() { "" } else { "." };
             return write!(f, "{first}{point_text}{rest}e{}", point - 1);
