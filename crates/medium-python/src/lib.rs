@@ -42,6 +42,9 @@ mod worker;
 #[cfg(feature = "interpreter")]
 mod worker_handle;
 
+/// True if this build has the interpreter.
+pub const IS_BUILT: bool = cfg!(feature = "interpreter");
+
 #[cfg(not(feature = "interpreter"))]
 pub use absent::{CountingAllocator, Options, Python, StartError, is_counting, serve};
 #[cfg(feature = "interpreter")]

@@ -137,7 +137,11 @@ impl Doctor {
             Err(refusal) => findings.push(refusal_finding("store", guard, refusal).await),
         }
         findings.push(sandbox(MediumKind::Javascript, "a sandbox computes", guard).await);
-        findings.push(sandbox(MediumKind::Python, "a worker starts and computes", guard).await);
+        findings.push(if cantrip_medium_python::IS_BUILT {
+            sandbox(MediumKind::Python, "a worker starts and computes", guard).await
+        } else {
+            Finding::absent("python", "not in this build; --features full has it")
+        });
         findings.push(program_in_path("bwrap", "shell", "install bubblewrap if an agent needs a shell"));
         findings.extend(unlabelled());
         findings.extend(wire::findings().await);

@@ -22,6 +22,10 @@ fn greetings() -> [(&'static str, Value); 2] {
 pub(super) async fn findings() -> Vec<Finding> {
     let mut findings = Vec::new();
     for (command, params) in greetings() {
+        if command == "acp" && cantrip_serve::acp::check_built().is_err() {
+            findings.push(Finding::absent(command, "not in this build; --features full has it"));
+            continue;
+        }
         let message = json!({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": params});
         findings.push(match greet(command, &message).await {
             Ok(version) => {
