@@ -5,6 +5,7 @@
 //! follow which. A writer calls it before a record is stored, and a violation is a bug of that writer; a reader calls
 //! it afterwards, and the same violation is damage.
 
+mod dependencies;
 mod nodes;
 mod parts;
 mod resolve;
@@ -17,8 +18,9 @@ use cantrip_canon::{CastId, EntityId, FoldId, LoomId, RunId, TurnId};
 
 use crate::{CantripId, Error, Event, Kind, Record, RecordDraft, RunOpening, RunState, Seq};
 
+pub use dependencies::Dependency;
 pub use nodes::Phase;
-pub use parts::{CastPart, Dependency, EntityPart, FoldPart, RecordedEvent, RootPart, RunPart, TurnPart};
+pub use parts::{CastPart, EntityPart, FoldPart, RecordedEvent, RootPart, RunPart, TurnPart};
 pub use resolve::IdPrefix;
 
 use nodes::{Group, LoomNode, TurnNode};
