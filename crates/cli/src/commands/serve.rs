@@ -31,7 +31,7 @@ use cantrip_terminal::present::{DIM, Present, quoted, say};
                         -d '{\"spell\": \"default\", \"intent\": \"what is this project?\", \"wait\": true}'")]
 pub(crate) struct Serve {
     /// The address to listen on. Any address other than loopback needs tokens. Port 0 takes a free port.
-    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8420")]
+    #[arg(long, alias = "listen", value_name = "ADDRESS", default_value = "127.0.0.1:8420")]
     bind: String,
 
     /// A file with the tokens of the allowed callers, one per line: owner = token, or operator owner = token for a
