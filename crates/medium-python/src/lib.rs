@@ -15,43 +15,13 @@
 #[cfg(not(feature = "interpreter"))]
 mod absent;
 #[cfg(feature = "interpreter")]
-mod exception_arguments;
-#[cfg(feature = "interpreter")]
-mod host;
-#[cfg(feature = "interpreter")]
-mod last_expression;
+mod interpreter;
 pub mod limits;
-#[cfg(feature = "interpreter")]
-mod medium;
-#[cfg(feature = "interpreter")]
-mod memory;
-#[cfg(feature = "interpreter")]
-mod meter;
-#[cfg(feature = "interpreter")]
-mod session;
-#[cfg(feature = "interpreter")]
-mod session_host;
-#[cfg(feature = "interpreter")]
-mod surrogates;
-#[cfg(feature = "interpreter")]
-mod value;
-#[cfg(feature = "interpreter")]
-mod wire;
-#[cfg(feature = "interpreter")]
-mod worker;
-#[cfg(feature = "interpreter")]
-mod worker_handle;
-
-/// True if this build has the interpreter.
-pub const IS_BUILT: bool = cfg!(feature = "interpreter");
 
 #[cfg(not(feature = "interpreter"))]
 pub use absent::{CountingAllocator, Options, Python, StartError, is_counting, serve};
 #[cfg(feature = "interpreter")]
-pub use host::{Options, StartError};
-#[cfg(feature = "interpreter")]
-pub use medium::Python;
-#[cfg(feature = "interpreter")]
-pub use memory::{CountingAllocator, is_counting};
-#[cfg(feature = "interpreter")]
-pub use worker::serve;
+pub use interpreter::{CountingAllocator, Options, Python, StartError, is_counting, serve};
+
+/// True if this build has the interpreter.
+pub const IS_BUILT: bool = cfg!(feature = "interpreter");
