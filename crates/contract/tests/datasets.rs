@@ -6,8 +6,8 @@ use cantrip_canon::Hash;
 use cantrip_contract::limits::{DATASET_EXAMPLES_MAX, EXAMPLE_BYTES_MAX};
 use cantrip_contract::{
     BuiltDataset, Dataset, DatasetCounts, DatasetDiff, DatasetFault, DatasetName, DatasetRef, Example, ExampleDraft,
-    ExampleId, Labels, Schema, SkipReason, Split, SplitPolicy, SplitSeed, SplitShares, Subject, Weight, check_group,
-    dataset_schema, micro_number, micro_of, near_form,
+    ExampleId, Labels, PlacedKey, Schema, SkipReason, Split, SplitPolicy, SplitSeed, SplitShares, Subject, Weight,
+    check_group, dataset_schema, micro_number, micro_of, near_form,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -36,12 +36,12 @@ fn given(split: Split, draft: ExampleDraft) -> ExampleDraft {
 }
 
 fn build(drafts: Vec<ExampleDraft>) -> BuiltDataset {
-    Dataset::build(subject(), drafts, &SplitPolicy::default(), None).unwrap()
+    Dataset::build(subject(), drafts, &SplitPolicy::default(), &[]).unwrap()
 }
 
 fn with_given(drafts: Vec<ExampleDraft>) -> Result<BuiltDataset, DatasetFault> {
     let policy = SplitPolicy { given: true, ..SplitPolicy::default() };
-    Dataset::build(subject(), drafts, &policy, None)
+    Dataset::build(subject(), drafts, &policy, &[])
 }
 
 fn ids(dataset: &Dataset) -> Vec<&str> {
@@ -168,13 +168,13 @@ fn one_changed_part_changes_the_hash_and_is_listed() {
 fn the_same_content_again_is_the_same_dataset() {
     let drafts: Vec<ExampleDraft> = (0..12).map(|n| says(&format!("ex_{n}"), &format!("text {n}"))).collect();
     let base = build(drafts.clone()).dataset;
-    let again = base.grow(drafts, &BTreeSet::new(), &SplitPolicy::default()).unwrap();
+    let again = base.grow(drafts, &BTreeSet::new(), &SplitPolicy::default(), &[]).unwrap();
     assert_eq!(again.dataset.hash(), base.hash());
     assert_eq!(skipped(&again.counts, SkipReason::Duplicate), 12);
-    let without = base.grow(Vec::new(), &BTreeSet::from([id("ex_3")]), &SplitPolicy::default()).unwrap();
+    let without = base.grow(Vec::new(), &BTreeSet::from([id("ex_3")]), &SplitPolicy::default(), &[]).unwrap();
     assert_eq!(without.dataset.examples().len(), 11);
     assert_eq!(without.dataset.example(&id("ex_3")), None);
-    let unknown = base.grow(Vec::new(), &BTreeSet::from([id("ex_77")]), &SplitPolicy::default());
+    let unknown = base.grow(Vec::new(), &BTreeSet::from([id("ex_77")]), &SplitPolicy::default(), &[]);
     assert_eq!(unknown, Err(DatasetFault::Unknown(id("ex_77"))));
 }
 
@@ -188,13 +188,13 @@ fn the_same_file_again_chooses_the_same_of_two_examples_with_one_id() {
     reversed.reverse();
     let mut dataset = base.dataset.clone();
     for again in [file.clone(), reversed, file] {
-        let built = dataset.grow(again, &BTreeSet::new(), &SplitPolicy::default()).unwrap();
+        let built = dataset.grow(again, &BTreeSet::new(), &SplitPolicy::default(), &[]).unwrap();
         assert_eq!(built.dataset.hash(), base.dataset.hash());
         assert_eq!(skipped(&built.counts, SkipReason::Duplicate), 4);
         dataset = built.dataset;
     }
     // Another label alone is a change of the example.
-    let changed = dataset.grow(vec![labelled("new")], &BTreeSet::new(), &SplitPolicy::default()).unwrap();
+    let changed = dataset.grow(vec![labelled("new")], &BTreeSet::new(), &SplitPolicy::default(), &[]).unwrap();
     assert_ne!(changed.dataset.hash(), base.dataset.hash());
     assert_eq!(changed.dataset.examples().len(), 2);
 }
@@ -203,7 +203,7 @@ fn the_same_file_again_chooses_the_same_of_two_examples_with_one_id() {
 fn an_added_example_replaces_the_one_with_its_id_and_stays_in_its_split() {
     let base = build(vec![says("a", "one"), says("b", "two")]).dataset;
     let corrected = expecting("good", says("a", "one"));
-    let next = base.grow(vec![corrected], &BTreeSet::new(), &SplitPolicy::default()).unwrap().dataset;
+    let next = base.grow(vec![corrected], &BTreeSet::new(), &SplitPolicy::default(), &[]).unwrap().dataset;
     assert_eq!(ids(&next), ["a", "b"]);
     assert_eq!(next.example(&id("a")).unwrap().expected, Some(json!({"label": "good"})));
     assert_eq!(split_of(&next, "a"), split_of(&base, "a"));
@@ -216,7 +216,7 @@ fn an_input_of_the_parent_keeps_its_split_whatever_its_group_and_the_policy_say(
     let base = build(vec![says("a", &text)]).dataset;
     let regrouped = grouped(&group_in(Split::Test), expecting("good", says("b", &text)));
     let policy = SplitPolicy { shares: SplitShares::new(0, 0, 100).unwrap(), ..SplitPolicy::default() };
-    let next = base.grow(vec![regrouped, says("c", "new")], &BTreeSet::new(), &policy).unwrap().dataset;
+    let next = base.grow(vec![regrouped, says("c", "new")], &BTreeSet::new(), &policy, &[]).unwrap().dataset;
     assert_eq!((split_of(&next, "a"), split_of(&next, "b")), (Split::Train, Split::Train));
     assert_eq!(split_of(&next, "c"), Split::Test);
 }
@@ -234,7 +234,7 @@ fn groups_and_near_forms_stay_together_in_this_version_and_with_the_parent() {
     }
     let base = build(vec![says("m", &train), says("n", &test)]).dataset;
     let policy = SplitPolicy::default();
-    let next = base.grow(vec![says("a", &shouted(&test)), says("z", &shouted(&train))], &BTreeSet::new(), &policy);
+    let next = base.grow(vec![says("a", &shouted(&test)), says("z", &shouted(&train))], &BTreeSet::new(), &policy, &[]);
     let next = next.unwrap().dataset;
     assert_eq!((split_of(&next, "a"), split_of(&next, "z")), (Split::Test, Split::Train));
 }
@@ -306,27 +306,27 @@ fn given_splits_move_nothing_that_stands_in_the_parent() {
         given(Split::Test, says("b", &text.to_uppercase())),
         given(Split::Test, says("c", "fresh words")),
     ];
-    let next = base.grow(added, &BTreeSet::new(), &policy).unwrap().dataset;
+    let next = base.grow(added, &BTreeSet::new(), &policy, &[]).unwrap().dataset;
     let splits = ["a", "b", "c"].map(|name| split_of(&next, name));
     assert_eq!(splits, [Split::Train, Split::Train, Split::Test]);
-    let lacking = base.grow(vec![says("a", &text)], &BTreeSet::new(), &policy);
+    let lacking = base.grow(vec![says("a", &text)], &BTreeSet::new(), &policy, &[]);
     assert_eq!(lacking.unwrap_err(), DatasetFault::NoSplit { id: id("a"), line: Some(1) });
 }
 
 #[test]
 fn one_id_for_two_examples_and_too_much_are_refused() {
-    let twice = Dataset::build(subject(), vec![says("a", "one"), says("a", "two")], &SplitPolicy::default(), None);
+    let twice = Dataset::build(subject(), vec![says("a", "one"), says("a", "two")], &SplitPolicy::default(), &[]);
     assert_eq!(twice.unwrap_err(), DatasetFault::SameId { id: id("a"), line: Some(1) });
 
     // `{"text":""}` takes 11 bytes.
     let largest = says("a", &"x".repeat(EXAMPLE_BYTES_MAX - 11));
     assert_eq!(build(vec![largest]).counts.taken, 1);
     let larger = vec![says("a", &"x".repeat(EXAMPLE_BYTES_MAX - 10))];
-    let fault = Dataset::build(subject(), larger, &SplitPolicy::default(), None).unwrap_err();
+    let fault = Dataset::build(subject(), larger, &SplitPolicy::default(), &[]).unwrap_err();
     assert_eq!(fault, DatasetFault::Large { id: id("a"), bytes: EXAMPLE_BYTES_MAX + 1, line: Some(1) });
 
     let many = (0..=DATASET_EXAMPLES_MAX).map(|n| says(&n.to_string(), &n.to_string())).collect();
-    let fault = Dataset::build(subject(), many, &SplitPolicy::default(), None).unwrap_err();
+    let fault = Dataset::build(subject(), many, &SplitPolicy::default(), &[]).unwrap_err();
     assert_eq!(fault, DatasetFault::Many(DATASET_EXAMPLES_MAX + 1));
 }
 
@@ -552,6 +552,9 @@ proptest! {
         let policy = SplitPolicy::default();
         let mut dataset = build(Vec::new()).dataset;
         let mut next_id = 0_u64;
+        // What stood in any version before, also what was removed since.
+        let mut former: Vec<PlacedKey> = Vec::new();
+        let (mut inputs_ever, mut nears_ever) = (BTreeMap::new(), BTreeMap::new());
         for changes in versions {
             let (mut added, mut without) = (Vec::new(), BTreeSet::new());
             let at = |place: usize| match dataset.examples() {
@@ -579,22 +582,16 @@ proptest! {
                 }
             }
             let asked = added.len() as u64;
-            let built = dataset.grow(added, &without, &policy).unwrap();
+            let built = dataset.grow(added, &without, &policy, &former).unwrap();
             let (next, counts) = (built.dataset, built.counts);
 
-            let inputs: BTreeMap<Hash, Split> = splits_by(&next, |example| Some(example.input_hash()))?;
-            splits_by(&next, near_of)?;
-            for (input, split) in splits_by(&dataset, |example| Some(example.input_hash()))? {
-                if let Some(now) = inputs.get(&input) {
-                    prop_assert_eq!(*now, split, "an input moved");
-                }
+            for (input, split) in splits_by(&next, |example| Some(example.input_hash()))? {
+                prop_assert_eq!(*inputs_ever.entry(input).or_insert(split), split, "an input moved");
             }
-            let nears = splits_by(&next, near_of)?;
-            for (near, split) in splits_by(&dataset, near_of)? {
-                if let Some(now) = nears.get(&near) {
-                    prop_assert_eq!(*now, split, "a near form moved");
-                }
+            for (near, split) in splits_by(&next, near_of)? {
+                prop_assert_eq!(*nears_ever.entry(near).or_insert(split), split, "a near form moved");
             }
+            former.extend(dataset.placed_keys());
             // Every example that was not removed is still there, and each new one is counted.
             let content = |example: &Example| (example.input_hash(), example.expected_hash());
             let there: BTreeSet<(Hash, Option<Hash>)> = next.examples().iter().map(content).collect();

@@ -60,7 +60,7 @@ fn the_example_and_its_dataset_have_the_published_hashes() {
     let policy = SplitPolicy::default();
     assert_eq!(policy.shares, read::<SplitShares>(&table["shares"]));
     assert_eq!(policy.seed, read::<SplitSeed>(&table["split_seed"]));
-    let built = Dataset::build(subject(), vec![draft()], &policy, None).unwrap();
+    let built = Dataset::build(subject(), vec![draft()], &policy, &[]).unwrap();
     let [example] = built.dataset.examples() else { panic!("{built:?}") };
     assert_eq!(example.id, read::<ExampleId>(&table["example_id"]));
     assert_eq!(example.content_hash(), read::<Hash>(&table["content_hash"]));

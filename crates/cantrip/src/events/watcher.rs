@@ -91,6 +91,11 @@ impl Channel {
         (Self { to, dropped: Arc::default() }, from)
     }
 
+    /// Returns true if the receiver still exists.
+    pub fn is_open(&self) -> bool {
+        !self.to.is_closed()
+    }
+
     /// Returns the number of dropped events.
     pub fn dropped(&self) -> u64 {
         self.dropped.load(Ordering::Relaxed)

@@ -89,25 +89,24 @@ impl DatasetFault {
 }
 
 impl Dataset {
-    /// Builds a dataset of exactly these examples. `parent` is the version before: examples that stand there keep their
-    /// splits.
+    /// Builds a dataset of exactly these examples. `earlier` are the examples of the versions before: what stands there
+    /// keeps its split.
     pub fn build(
         subject: Subject,
         drafts: Vec<ExampleDraft>,
         policy: &SplitPolicy,
-        parent: Option<&Dataset>,
+        earlier: &[PlacedKey],
     ) -> Result<BuiltDataset, DatasetFault> {
-        let parent: Vec<PlacedKey> = parent.map(Self::placed_keys).unwrap_or_default();
         let drafts: Vec<KeyedDraft> =
             drafts.into_iter().map(|draft| KeyedDraft::new(&subject, draft)).collect::<Result<_, _>>()?;
         let keys: Vec<UnplacedKey> = drafts.iter().map(KeyedDraft::unplaced_key).collect();
-        check_given(&parent, &keys, policy).map_err(|fault| placement_fault(fault, &drafts))?;
+        check_given(earlier, &keys, policy).map_err(|fault| placement_fault(fault, &drafts))?;
         let (drafts, duplicates) = without_duplicates(drafts)?;
         if drafts.len() > DATASET_EXAMPLES_MAX {
             return Err(DatasetFault::Many(drafts.len()));
         }
         let keys: Vec<UnplacedKey> = drafts.iter().map(KeyedDraft::unplaced_key).collect();
-        let splits = place(&parent, &keys, policy).map_err(|fault| placement_fault(fault, &drafts))?;
+        let splits = place(earlier, &keys, policy).map_err(|fault| placement_fault(fault, &drafts))?;
         let conflicts = splits.iter().filter(|split| split.is_none()).count() as u64;
         let placed = drafts.into_iter().zip(splits);
         let examples: Vec<Example> =
@@ -120,12 +119,14 @@ impl Dataset {
     }
 
     /// Builds the next version: the examples of this one but for `without`, and the added ones. An added example
-    /// replaces the one with the same id.
+    /// replaces the one with the same id. `former` are examples of the versions before this one: an example that was
+    /// removed and is added again returns to its split.
     pub fn grow(
         &self,
         added: Vec<ExampleDraft>,
         without: &BTreeSet<ExampleId>,
         policy: &SplitPolicy,
+        former: &[PlacedKey],
     ) -> Result<BuiltDataset, DatasetFault> {
         if let Some(unknown) = without.iter().find(|id| self.example(id).is_none()) {
             return Err(DatasetFault::Unknown(unknown.clone()));
@@ -133,7 +134,8 @@ impl Dataset {
         let added: Vec<KeyedDraft> =
             added.into_iter().map(|draft| KeyedDraft::new(&self.subject, draft)).collect::<Result<_, _>>()?;
         let keys: Vec<UnplacedKey> = added.iter().map(KeyedDraft::unplaced_key).collect();
-        check_given(&self.placed_keys(), &keys, policy).map_err(|fault| placement_fault(fault, &added))?;
+        let earlier: Vec<PlacedKey> = self.placed_keys().into_iter().chain(former.iter().cloned()).collect();
+        check_given(&earlier, &keys, policy).map_err(|fault| placement_fault(fault, &added))?;
         // One example of each id is chosen before it is compared with the former one: the same file again must choose
         // the same examples.
         let (added, mut duplicates) = without_duplicates(added)?;
@@ -150,7 +152,7 @@ impl Dataset {
         }
         let kept = self.examples.iter().filter(|kept| !without.contains(&kept.id) && !replaced.contains(&kept.id));
         let drafts: Vec<ExampleDraft> = kept.cloned().map(Example::into_draft).chain(news).collect();
-        let mut built = Self::build(self.subject.clone(), drafts, policy, Some(self))?;
+        let mut built = Self::build(self.subject.clone(), drafts, policy, &earlier)?;
         built.counts.skip(SkipReason::Duplicate, duplicates);
         Ok(built)
     }

@@ -3,7 +3,7 @@
 //! A dataset is immutable and named by its hash. A name has versions, each of which adds to the one before it; the
 //! number of a version is decided in the step that writes it, so two processes that add at once get two versions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -15,8 +15,8 @@ use cantrip::reply::{Refusal, codes};
 use cantrip::store_refusal;
 use cantrip_contract::{
     BuiltDataset, ContractFault, ContractRow, Dataset, DatasetCounts, DatasetDraft, DatasetEntry, DatasetExampleRow,
-    DatasetName, DatasetRef, DatasetRow, DatasetVersionRow, Example, ExampleId, ImproveFault, ImproveRow, Split,
-    SplitSeed, SplitShares, Subject,
+    DatasetName, DatasetRef, DatasetRow, DatasetVersionRow, Example, ExampleId, ImproveFault, ImproveRow, PlacedKey,
+    Split, SplitKey, SplitSeed, SplitShares, Subject,
 };
 use futures_util::future::try_join_all;
 use serde_json::{Value, json};
@@ -286,7 +286,8 @@ impl DatasetStore {
             Some(version) => Some(self.load(version.dataset_hash).await?),
             None => None,
         };
-        let BuiltDataset { dataset, mut counts } = build(new, parent.as_ref())?;
+        let former = self.former_keys(&new.name, newest.as_ref()).await?;
+        let BuiltDataset { dataset, mut counts } = build(new, parent.as_ref(), &former)?;
         for (reason, count) in &new.examples.skipped {
             counts.skip(*reason, *count);
         }
@@ -342,6 +343,34 @@ impl DatasetStore {
             }
             Some(_) | None => Ok(Some(added)),
         }
+    }
+
+    /// Returns the examples of the versions of a name before the newest one, each input of a group once: an example that
+    /// was removed and is added again must return to its split.
+    async fn former_keys(
+        &self,
+        name: &DatasetName,
+        newest: Option<&DatasetVersionRow>,
+    ) -> Result<Vec<PlacedKey>, Refusal> {
+        let mut seen: HashSet<(Hash, Option<String>)> = HashSet::new();
+        let mut keys = Vec::new();
+        for version in self.versions(name).await? {
+            if newest.is_none_or(|newest| version.version >= newest.version) {
+                continue;
+            }
+            let mut next = Some(PageRequest { after: None, most: DATASET_PAGE });
+            while let Some(page) = next {
+                let listed = self.loom.dataset_examples(version.dataset_hash, None, page).await.map_err(refused)?;
+                for row in listed.items {
+                    if seen.insert((row.input_hash, row.group_key.clone())) {
+                        let DatasetExampleRow { input_hash, near_hash, group_key: group, split, .. } = row;
+                        keys.push(PlacedKey { key: SplitKey { input_hash, near_hash, group }, split });
+                    }
+                }
+                next = page.following(listed.next);
+            }
+        }
+        Ok(keys)
     }
 
     fn step_id(&self) -> StepId {

@@ -9,15 +9,15 @@ use cantrip::store_refusal;
 use cantrip_contract::limits::{DATASET_EXAMPLES_MAX, SPLIT_EXAMPLES_MIN};
 use cantrip_contract::{
     BuiltDataset, Dataset, DatasetCounts, DatasetExampleRow, DatasetFault, Example, ExampleDraft, ExampleId,
-    ExampleSource, SourceKind, SplitPolicy, SplitSeed, SplitShares, Subject,
+    ExampleSource, PlacedKey, SourceKind, SplitPolicy, SplitSeed, SplitShares, Subject,
 };
 use serde_json::json;
 
 use super::NewVersion;
 use crate::limits::DATASET_STEP_BYTES_MAX;
 
-/// Builds the dataset of the new version.
-pub(super) fn build(new: &NewVersion, parent: Option<&Dataset>) -> Result<BuiltDataset, Refusal> {
+/// Builds the dataset of the new version. `former` are the examples of the versions before the parent.
+pub(super) fn build(new: &NewVersion, parent: Option<&Dataset>, former: &[PlacedKey]) -> Result<BuiltDataset, Refusal> {
     let drafts = new.examples.drafts.clone();
     if let Some(parent) = parent.filter(|parent| *parent.subject() != new.subject) {
         let rule = format!("it holds examples of {}, not of {}", parent.subject(), new.subject);
@@ -36,11 +36,11 @@ pub(super) fn build(new: &NewVersion, parent: Option<&Dataset>) -> Result<BuiltD
         Some(parent) => {
             let mut without: BTreeSet<ExampleId> = new.without.iter().cloned().collect();
             without.extend(superseded(parent, &drafts, &new.subject));
-            parent.grow(drafts, &without, &policy)
+            parent.grow(drafts, &without, &policy, former)
         }
         None => match new.without.first() {
             Some(id) => Err(DatasetFault::Unknown(id.clone())),
-            None => Dataset::build(new.subject.clone(), drafts, &policy, None),
+            None => Dataset::build(new.subject.clone(), drafts, &policy, former),
         },
     };
     built.map_err(|fault| fault_refusal(&fault, new))

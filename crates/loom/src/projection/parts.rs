@@ -15,7 +15,7 @@ use cantrip_canon::{ApprovalId, CastId, EntityId, LoomId, RunId, Timestamp, Turn
 use super::nodes::{CallNode, Closed, Group, Phase, StartedCall, TurnNode, TurnOf};
 use super::{Head, Projection};
 use crate::{
-    Bodies, CallSettled, CallStarted, CallWork, Caller, CantripId, Cast, Closing, Damage, End, Entity, Epoch, Error,
+    Bodies, CallSettled, CallStarted, CallWork, Caller, Cast, Closing, Damage, Dependency, End, Entity, Epoch, Error,
     Event, Fold, FoldView, IntentRecord, Record, RewardView, Root, RunOpening, Seq,
 };
 
