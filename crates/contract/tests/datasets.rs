@@ -552,7 +552,7 @@ proptest! {
         let policy = SplitPolicy::default();
         let mut dataset = build(Vec::new()).dataset;
         let mut next_id = 0_u64;
-        // What stood in any version before, also what was removed since.
+        // The examples of all versions before, also those that were removed since.
         let mut former: Vec<PlacedKey> = Vec::new();
         let (mut inputs_ever, mut nears_ever) = (BTreeMap::new(), BTreeMap::new());
         for changes in versions {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cantrip::canon::{IdSource, Redactor};
+use cantrip::canon::{IdSource, Redactor, stable_hash};
 use cantrip::loom::{
     Actor, AnyLoom, AppendOutcome, Contracts, Improvements, Journal, PageRequest, RecordDraft, Reward, Step, StepId,
 };
@@ -12,14 +12,14 @@ use cantrip::spend::AuthorizationMode;
 use cantrip::{MachineClock, MachineEntropy};
 use cantrip_contract::{
     DatasetDiff, ExampleDraft, ExampleId, NoFiles, Purpose, ReceiptId, Signature, SignatureOrigin, SkipReason, Split,
-    SplitSeed, Subject, VerdictWord,
+    SplitSeed, SplitShares, Subject, VerdictWord,
 };
 use cantrip_ds::dataset::{
     AddedVersion, DatasetStore, ExampleSchemas, GatherFilter, GivenVerdict, ImportFormat, ImportOptions, NewVersion,
     ReadExamples, ReviewOrder, SplitRequest, Verdicts, example_line, gather_examples, open_receipts, read_examples,
     redacted_example,
 };
-use cantrip_ds::{PredictOptions, TraceArchive};
+use cantrip_ds::{Catalog, PredictOptions, TraceArchive};
 use cantrip_reply::codes;
 use cantrip_reply::testing::assert_code;
 use cantrip_tests::garble;
@@ -287,8 +287,11 @@ proptest! {
 }
 
 /// The datasets and verdicts of a store.
-fn store_of(loom: &AnyLoom) -> (DatasetStore, Verdicts) {
+/// The datasets and verdicts of a store that has the signature of the tickets.
+async fn store_of(loom: &AnyLoom) -> (DatasetStore, Verdicts) {
     let (clock, ids) = (Arc::new(MachineClock::new()), Arc::new(IdSource::new(MachineEntropy)));
+    let catalog = Catalog::new(loom.clone(), clock.clone(), Arc::clone(&ids));
+    catalog.add(&ticket(), SignatureOrigin::Api, "ann").await.unwrap();
     (DatasetStore::new(loom.clone(), clock.clone(), Arc::clone(&ids)), Verdicts::new(loom.clone(), clock, ids))
 }
 
@@ -319,7 +322,7 @@ fn new_version(examples: ReadExamples) -> NewVersion {
 #[tokio::test]
 async fn a_version_is_added_once_and_no_example_moves_as_it_grows() {
     for (loom, _folder) in stores() {
-        let (store, _) = store_of(&loom);
+        let (store, _) = store_of(&loom).await;
         let AddedVersion { version, hash: first, counts, new, .. } =
             store.add(new_version(numbered(0..60))).await.unwrap();
         assert_eq!((version, new, counts.taken, counts.unlabelled), (1, true, 60, 0));
@@ -367,9 +370,49 @@ async fn a_version_is_added_once_and_no_example_moves_as_it_grows() {
 }
 
 #[tokio::test]
+async fn an_example_that_was_removed_returns_to_its_split_when_it_is_added_again() {
+    for (loom, _folder) in stores() {
+        let (store, _) = store_of(&loom).await;
+        // Its hash alone would put each text elsewhere than it was given.
+        let shares = SplitShares::default();
+        let texts = (0..).map(|number| format!("text {number}"));
+        let text = texts
+            .filter(|text| {
+                let hash = stable_hash(&json!({ "text": text })).unwrap();
+                shares.split_of(SplitSeed::default().bucket(&hash.to_string())) == Split::Train
+            })
+            .take(6);
+        let text: Vec<String> = text.collect();
+        let lines = |given: bool, texts: &[String]| {
+            let line = |(place, text): (usize, &String)| {
+                let mut line = json!({"id": format!("e{place}"), "input": { "text": text }});
+                if given {
+                    line["split"] = json!("test");
+                }
+                line.to_string()
+            };
+            let lines: Vec<String> = texts.iter().enumerate().map(line).collect();
+            let how = ImportOptions { given_splits: given, ..options(ImportFormat::JsonLines) };
+            read_examples(lines.join("\n").as_bytes(), &schemas(), &how).unwrap()
+        };
+        let add = |examples: ReadExamples, given: bool, without: Vec<ExampleId>| {
+            let splits = SplitRequest { given, ..SplitRequest::default() };
+            store.add(NewVersion { splits, without, allow_small: true, ..new_version(examples) })
+        };
+        add(lines(true, &text), true, Vec::new()).await.unwrap();
+        let removed: Vec<ExampleId> = vec!["e0".parse().unwrap()];
+        let lacking = add(ReadExamples::default(), false, removed).await.unwrap();
+        assert_eq!((lacking.version, lacking.counts.taken), (2, 5));
+        let again = add(lines(false, &text[..1]), false, Vec::new()).await.unwrap();
+        let stored = store.load(again.hash).await.unwrap();
+        assert_eq!(stored.example(&"e0".parse().unwrap()).unwrap().split, Split::Test);
+    }
+}
+
+#[tokio::test]
 async fn two_that_add_at_once_get_two_versions_and_nothing_is_lost() {
     for (loom, _folder) in stores() {
-        let (store, _) = store_of(&loom);
+        let (store, _) = store_of(&loom).await;
         store.add(new_version(numbered(0..60))).await.unwrap();
         let (one, other) = (new_version(numbered(60..80)), new_version(numbered(80..100)));
         let (one, other) = join(store.add(one), store.add(other)).await;
@@ -384,7 +427,7 @@ async fn two_that_add_at_once_get_two_versions_and_nothing_is_lost() {
 #[tokio::test]
 async fn a_small_split_a_note_too_long_and_another_subject_are_refused_and_nothing_is_written() {
     for (loom, _folder) in stores() {
-        let (store, _) = store_of(&loom);
+        let (store, _) = store_of(&loom).await;
         let reply = replied(store.add(new_version(numbered(0..8))).await.unwrap_err()).await;
         assert_eq!(reply.code(), codes::LIMIT.any());
         assert!(reply.data()["hint"].as_str().unwrap().contains("--allow-small"));
@@ -454,7 +497,7 @@ async fn receipts_become_examples_by_correction_then_verdict_then_reward() {
     let shouts = ExampleSchemas::of_signature(&shout());
     let seed = SplitSeed::default();
     for (loom, _folder) in stores() {
-        let (_, verdicts) = store_of(&loom);
+        let (_, verdicts) = store_of(&loom).await;
         let good = served(&loom, "good").await;
         verdicts.give(verdict(&good, VerdictWord::Good, None)).await.unwrap();
         let bad = served(&loom, "bad").await;
@@ -526,7 +569,7 @@ async fn receipts_become_examples_by_correction_then_verdict_then_reward() {
 async fn a_receipt_that_is_judged_later_replaces_its_example() {
     let shouts = ExampleSchemas::of_signature(&shout());
     for (loom, _folder) in stores() {
-        let (store, verdicts) = store_of(&loom);
+        let (store, verdicts) = store_of(&loom).await;
         let receipt = served(&loom, "hey").await;
         served(&loom, "ho").await;
         let version = async || {
@@ -552,7 +595,7 @@ async fn a_receipt_that_is_judged_later_replaces_its_example() {
 #[tokio::test]
 async fn a_verdict_must_fit_the_output_schema_and_the_latest_counts() {
     for (loom, _folder) in stores() {
-        let (_, verdicts) = store_of(&loom);
+        let (_, verdicts) = store_of(&loom).await;
         let receipt = served(&loom, "hey").await;
         let wrong = GivenVerdict { expected: Some(json!({"words": 1})), ..verdict(&receipt, VerdictWord::Bad, None) };
         let reply = replied(verdicts.give(wrong).await.unwrap_err()).await;
@@ -573,7 +616,7 @@ async fn a_verdict_must_fit_the_output_schema_and_the_latest_counts() {
 #[tokio::test]
 async fn failures_come_first_then_repairs_and_a_judged_receipt_comes_no_more() {
     for (loom, _folder) in stores() {
-        let (_, verdicts) = store_of(&loom);
+        let (_, verdicts) = store_of(&loom).await;
         for text in ["one", "two", "three"] {
             served(&loom, text).await;
         }
@@ -603,7 +646,7 @@ async fn what_leaves_is_redacted_and_redaction_at_the_making_is_counted() {
     const SECRET: &str = "sk-proj-Ab12Cd34Ef56Gh78Ij90Kl12";
     let redactor = Redactor::default().personal_data(true);
     for (loom, _folder) in stores() {
-        let (store, _) = store_of(&loom);
+        let (store, _) = store_of(&loom).await;
         let line = json!({"id": "a", "input": {"text": format!("mail ada@example.org the key {SECRET}")}}).to_string();
         let read = read_examples(line.as_bytes(), &schemas(), &options(ImportFormat::JsonLines)).unwrap();
         let plain = store.add(NewVersion { allow_small: true, ..new_version(read) }).await.unwrap();

@@ -1,5 +1,4 @@
-//! The store: SQLite and Postgres behind the journal, loom, ledger, contract and improvement traits; the only
-//! crate with SQL.
+//! The only crate with SQL: SQLite and Postgres behind the traits of the journal, looms, money and contracts.
 //!
 //! One schema in two dialects. A step is written completely or not at all, many steps share a flush, and the epoch of
 //! a lease is compared in the transaction that writes the records. Views are computed by the projection that every

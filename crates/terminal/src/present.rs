@@ -79,7 +79,9 @@ fn refusal(envelope: &Envelope) -> String {
     let mut text = format!("{style}{word}:{style:#} {}\n", envelope.message());
     // The message states only the first issue of a file; the user needs all of them to fix it.
     let issues = envelope.data().get("issues").or_else(|| envelope.data().get("faults"));
-    let others = issues.and_then(Value::as_array).into_iter().flatten().skip(1);
+    // The faults of a stream of events have no rule here: each was printed when it was found.
+    let has_rule = |issue: &&Value| issue.get("rule").is_some();
+    let others = issues.and_then(Value::as_array).into_iter().flatten().skip(1).filter(has_rule);
     for issue in others.take(ISSUES_SHOWN) {
         let told = |key: &str| issue.get(key).and_then(Value::as_str).map(strip_control);
         let line = issue.get("line").and_then(Value::as_u64).filter(|line| *line > 0);

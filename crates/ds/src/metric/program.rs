@@ -116,10 +116,13 @@ impl MetricSandboxes {
             }
         };
         let medium = self.medium(language)?;
-        match run(&*medium, language, &format!("{source}\n{ending}\n"), &Value::Null, "check").await {
-            Ok(_) => Ok(()),
-            Err(failure) => Err(MetricFault { path: "/source".to_owned(), rule: failure.detail }.refusal(metric)),
+        // The source is run alone first, so that an open bracket is reported at its own line.
+        for program in [source, &format!("{source}\n{ending}\n")] {
+            if let Err(failure) = run(&*medium, language, program, &Value::Null, "check").await {
+                return Err(MetricFault { path: "/source".to_owned(), rule: failure.detail }.refusal(metric));
+            }
         }
+        Ok(())
     }
 
     /// Runs `score` on an argument. The label determines the random numbers of the program.

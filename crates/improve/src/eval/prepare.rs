@@ -90,8 +90,8 @@ impl PreparedEval {
         }
         let named = predictor.datasets().resolve(&request.dataset).await?;
         let of = named.row.subject.clone();
-        let candidates = resolve_candidates(&predictor, &*spells, &of, &request).await?;
         let found = find_metric(predictor.runtime().loom(), &request.metric).await?;
+        let candidates = resolve_candidates(&predictor, &*spells, &of, &request).await?;
         let metric = pin_judges(&found.metric, &predictor, request.judge_model.as_deref(), &candidates.task).await?;
         if metric.is_preference() && candidates.baseline.is_none() {
             let rule = "it compares two outputs, so it needs a baseline: name one with --baseline";

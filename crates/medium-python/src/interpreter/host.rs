@@ -69,7 +69,7 @@ impl Options {
         let shared =
             HostState { place, lanes: Mutex::new(Vec::new()), lanes_max: self.workers, ids: AtomicU64::new(0) };
         let (said, heard) = mpsc::channel();
-        let first = shared.start_worker(said).map_err(StartError::Start)?;
+        let first = shared.start_worker(said).map_err(StartError::of)?;
         // A thread sends no greeting, so there is nothing to wait for.
         if matches!(shared.place, WorkerSource::Worker(_)) {
             match heard.recv_timeout(Duration::from_millis(limits::WORKER_START_MS)) {
@@ -90,6 +90,8 @@ pub enum StartError {
     NoWorker,
     #[error("the worker cannot be started: {0}")]
     Start(#[source] io::Error),
+    #[error("the worker cannot be started: {0}; raise the memory limit of the process (ulimit -v)")]
+    NoMemory(#[source] io::Error),
     #[error("the started process is not a worker of this version")]
     Foreign,
     #[error(
@@ -99,6 +101,16 @@ pub enum StartError {
     NoThread { cause: String },
     #[error("this process does not count its memory")]
     NotCounted,
+}
+
+impl StartError {
+    /// The error of a process that could not be started. The system also says "try again" for missing memory.
+    fn of(error: io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => Self::NoMemory(error),
+            _ => Self::Start(error),
+        }
+    }
 }
 
 /// Returns the path of the program `cantrip`: this program, a file beside it, or the first on the path.

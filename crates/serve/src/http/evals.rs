@@ -35,7 +35,7 @@ impl ResourceId for EvalName {
 const EVAL: &str = "the id of an evaluation, or the beginning of it";
 
 pub(super) fn routes(routes: &mut Routes) {
-    let about = doc("list_evaluations", "List evaluations, newest first.", &[200]).query::<Evals>();
+    let about = doc("list_evaluations", "List evaluations, newest first.", &[200, 404]).query::<Evals>();
     routes.get("/v1/evals", evals, about);
     let about = doc(
         "evaluate",
