@@ -106,9 +106,10 @@ pub enum StartError {
 impl StartError {
     /// The error of a process that could not be started. The system also says "try again" for missing memory.
     fn of(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock => Self::NoMemory(error),
-            _ => Self::Start(error),
+        if matches!(error.kind(), io::ErrorKind::OutOfMemory | io::ErrorKind::WouldBlock) {
+            Self::NoMemory(error)
+        } else {
+            Self::Start(error)
         }
     }
 }
