@@ -88,8 +88,9 @@ pub fn show(dataset: &Value, examples: &Value) -> String {
     let _ = writeln!(text, "{DIM}  hash         {}{DIM:#}", text_of(dataset, "dataset_hash"));
     for version in dataset["versions"].as_array().into_iter().flatten() {
         let (number, by, at) = (text_of(version, "version"), text_of(version, "by"), text_of(version, "at"));
-        let note = text_of(version, "note");
-        let _ = writeln!(text, "{DIM}  version {number:<4} by {by}, {at}  {note}{DIM:#}");
+        let note = Some(text_of(version, "note")).filter(|note| !note.is_empty());
+        let note = note.map(|note| format!("  {note}")).unwrap_or_default();
+        let _ = writeln!(text, "{DIM}  version {number:<4} by {by}, {at}{note}{DIM:#}");
     }
     for example in examples["items"].as_array().into_iter().flatten() {
         let _ = writeln!(text, "{BOLD}{}{BOLD:#}  {}", text_of(example, "id"), text_of(example, "split"));
