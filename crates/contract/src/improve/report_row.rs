@@ -118,7 +118,7 @@ pub struct CompileFacts {
     pub created_at: Timestamp,
 }
 
-/// A stored [`Look`](crate::Look).
+/// A stored look: one comparison on a test split, with its number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LookRow {
     pub eval_id: EvalId,
