@@ -9,7 +9,7 @@ use std::process::{Output, Stdio};
 use cantrip_reply::codes;
 use serde_json::{Value, json};
 
-use crate::support::{Folder, enveloped, id};
+use crate::support::{Folder, enveloped, id, stdout};
 
 const STORE: &str = "sqlite:kept/loom.db";
 const EXAMPLES: u64 = 6;
@@ -139,6 +139,14 @@ fn the_trials_of_a_spell_change_nothing_outside_of_their_copies_and_the_plan_nam
     assert!(!project.folder.path().join("spells/tell.log").exists(), "a command ran");
     project.assert_untouched();
     let eval = id(&report["eval_id"]).to_owned();
+    // The report is shown with the answers of the casts, which are in their looms.
+    let shown = enveloped(&project.run(&["eval", "show", &eval, "--json"]), codes::READ.any());
+    assert_eq!(shown["data"]["value"]["report"], report);
+    let rows = project.run(&["eval", "show", &eval, "--rows"]);
+    assert!(rows.status.success(), "{rows:?}");
+    let rows: Vec<Value> = stdout(&rows).lines().map(|line| serde_json::from_str(line).expect("a row")).collect();
+    assert_eq!(rows.len() as u64, EXAMPLES);
+    assert!(rows.iter().all(|row| !row["subject"]["output"].is_null()), "{rows:?}");
     assert!(project.run(&["eval", "verify", &eval]).status.success());
 
     // A gate that is let through is called, and it is another job.

@@ -19,9 +19,9 @@ use serde_json::{Value, json};
 use super::metric_choice::find_metric;
 use super::prepare::store_metric;
 use super::request::JudgeRequest;
-use super::rows::stored_receipt;
+use super::rows::{stored_output, stored_receipt};
 use super::scorer::TrialJudge;
-use super::setup::{read_body, stored_spec};
+use super::setup::stored_spec;
 use cantrip_ds::job::{
     CostBound, JobCloser, JobClosing, JobContext, JobDriver, JobEnd, JobEndKind, JobLimits, JobParts, JobReply,
     JobRequest, JobStop, Trial, TrialCall, TrialEnding, TrialList, TrialRun, TrialRunner, TrialScore, TrialScorer,
@@ -93,7 +93,7 @@ async fn judged_output(loom: &AnyLoom, example: &Example) -> Result<Option<Judge
     let verdicts = loom.verdicts_of(id.clone()).await.map_err(refuse_store_error)?;
     let Some(verdict) = verdicts.last() else { return Ok(None) };
     let receipt = stored_receipt(loom, &id).await?;
-    let Some(hash) = receipt.output_hash else { return Ok(None) };
+    let Some(output) = stored_output(loom, &receipt).await? else { return Ok(None) };
     let candidate = match (&receipt.compiled_id, receipt.thread_id) {
         (Some(artifact), _) => CandidateId::from(artifact),
         (None, Some(entity)) => {
@@ -107,7 +107,7 @@ async fn judged_output(loom: &AnyLoom, example: &Example) -> Result<Option<Judge
         VerdictWord::Good => true,
         VerdictWord::Bad => false,
     };
-    Ok(Some(JudgedOutput { candidate, receipt: id, output: read_body(loom, hash).await?, is_good }))
+    Ok(Some(JudgedOutput { candidate, receipt: id, output, is_good }))
 }
 
 /// Runs a judge over outputs that people judged, and stores how often they agree.

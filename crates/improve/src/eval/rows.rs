@@ -127,6 +127,20 @@ async fn cast_facts(loom: &AnyLoom, receipt: &Receipt) -> Result<Option<CastFact
     }))
 }
 
+/// Returns the answer that a receipt stands for; none if there was none. The answer of a cast is in its loom and not among
+/// the bodies.
+pub(crate) async fn stored_output(loom: &AnyLoom, receipt: &Receipt) -> Result<Option<Value>, Refusal> {
+    match (receipt.receipt_kind, receipt.output_hash, receipt.thread_id) {
+        (Kind::Predict, Some(hash), _) => read_body(loom, hash).await.map(Some),
+        (Kind::Cast, _, Some(entity)) => {
+            let casts = loom.casts(entity).await.map_err(refuse_store_error)?;
+            let cast = casts.into_iter().rev().find(|cast| cast.run_id == receipt.run_id);
+            Ok(cast.and_then(|cast| cast.outcome).and_then(|outcome| outcome.ending.result().cloned()))
+        }
+        (Kind::Predict, None, _) | (Kind::Cast, _, None) => Ok(None),
+    }
+}
+
 /// Returns true if the two judgements of a pair prefer different sides; none if there are not two. The places are
 /// exchanged the second time, so the same side has the other name. A try that failed has a receipt without an output.
 async fn is_flipped(loom: &AnyLoom, judged: &[Receipt]) -> Result<Option<bool>, Refusal> {

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::agreement::judge_parts;
 use super::prepare::eval_parts;
 use super::report::{ReportTrial, percentiles};
-use super::rows::{report_trials, side_of, stored_receipt, stored_results};
+use super::rows::{report_trials, side_of, stored_output, stored_receipt, stored_results};
 use super::setup::{EvalSetup, read_body, stored_spec};
 use super::spells::SpellTrials;
 use super::verify::EvalDifference;
@@ -202,9 +202,7 @@ async fn stored_side(loom: &AnyLoom, epochs: &[&ExampleResultRow]) -> Result<Sto
     if let Some(id) = first.and_then(|row| row.receipt_id.as_ref()) {
         let receipt = stored_receipt(loom, id).await?;
         thread_id = receipt.thread_id.map(|thread| thread.to_string());
-        if let Some(hash) = receipt.output_hash {
-            output = Some(read_body(loom, hash).await?);
-        }
+        output = stored_output(loom, &receipt).await?;
     }
     Ok(StoredSide {
         score: stats::mean_of_epochs(&scores).and_then(|mean| u32::try_from(mean).ok()),
