@@ -134,7 +134,8 @@ impl Dataset {
         let added: Vec<KeyedDraft> =
             added.into_iter().map(|draft| KeyedDraft::new(&self.subject, draft)).collect::<Result<_, _>>()?;
         let keys: Vec<UnplacedKey> = added.iter().map(KeyedDraft::unplaced_key).collect();
-        let earlier: Vec<PlacedKey> = self.placed_keys().into_iter().chain(former.iter().cloned()).collect();
+        // The later of two places of an input counts.
+        let earlier: Vec<PlacedKey> = former.iter().cloned().chain(self.placed_keys()).collect();
         check_given(&earlier, &keys, policy).map_err(|fault| placement_fault(fault, &added))?;
         // One example of each id is chosen before it is compared with the former one: the same file again must choose
         // the same examples.

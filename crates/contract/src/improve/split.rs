@@ -2,8 +2,8 @@
 //!
 //! The first rule that holds decides:
 //!
-//! 1. The same input stands in the parent version: its split there.
-//! 2. An example of the same group, or with the same near form, stands in the parent version or earlier by id in this
+//! 1. The same input stands in an earlier version: its split there.
+//! 2. An example of the same group, or with the same near form, stands in an earlier version, or earlier by id in this
 //!    one: that split. If these examples stand in different splits, the example is left out.
 //! 3. The split was given, and the policy asks for given splits.
 //! 4. The bucket of a hash over the group, or over the hash of the input.
@@ -221,7 +221,7 @@ pub struct SplitKey {
     pub group: Option<String>,
 }
 
-/// An example of the parent version.
+/// An example of an earlier version.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlacedKey {
     pub key: SplitKey,
@@ -349,16 +349,16 @@ impl<'a> Places<'a> {
 }
 
 /// Refuses new examples that have no split, or whose input was given in two splits, if the policy asks for given
-/// splits. An input that stands in the parent version keeps its split, whatever was given.
+/// splits. An input that stands in an earlier version keeps its split, whatever was given.
 pub(super) fn check_given(
-    parent: &[PlacedKey],
+    earlier: &[PlacedKey],
     new: &[UnplacedKey],
     policy: &SplitPolicy,
 ) -> Result<(), PlacementFault> {
     if !policy.given {
         return Ok(());
     }
-    let kept: HashSet<Hash> = parent.iter().map(|placed| placed.key.input_hash).collect();
+    let kept: HashSet<Hash> = earlier.iter().map(|placed| placed.key.input_hash).collect();
     let mut given: HashMap<Hash, (usize, Split)> = HashMap::new();
     for (place, example) in new.iter().enumerate() {
         let Some(split) = example.split else {
@@ -379,14 +379,14 @@ pub(super) fn check_given(
 /// Distributes new examples over the splits. The result has one entry for each new example, in the order of the list:
 /// its split, or none if it is left out because the examples that are like it stand in different splits.
 pub fn place(
-    parent: &[PlacedKey],
+    earlier: &[PlacedKey],
     new: &[UnplacedKey],
     policy: &SplitPolicy,
 ) -> Result<Vec<Option<Split>>, PlacementFault> {
-    check_given(parent, new, policy)?;
-    let inputs: HashMap<Hash, Split> = parent.iter().map(|placed| (placed.key.input_hash, placed.split)).collect();
+    check_given(earlier, new, policy)?;
+    let inputs: HashMap<Hash, Split> = earlier.iter().map(|placed| (placed.key.input_hash, placed.split)).collect();
     let mut places = Places::default();
-    for placed in parent {
+    for placed in earlier {
         places.insert(&placed.key, placed.split);
     }
     let mut order: Vec<usize> = (0..new.len()).collect();

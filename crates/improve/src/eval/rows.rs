@@ -1,7 +1,9 @@
 //! The trials of an evaluation as its stored rows and receipts tell them.
 
 use cantrip::canon::{JobId, RunId, Timestamp};
-use cantrip::loom::{AnyLoom, Contracts, Ending, Error, Improvements, Ledger, Loom, PageRequest, ReservationFilter};
+use cantrip::loom::{
+    AnyLoom, Contracts, Ending, Error, Improvements, Ledger, Loom, Outcome, PageRequest, ReservationFilter,
+};
 use cantrip::reply::{Refusal, codes};
 use cantrip_contract::{
     AgreementPart, ExampleResultRow, JobSpec, JudgePart, Kind, Metric, Receipt, ReceiptId, ReceiptRow, Side,
@@ -115,10 +117,7 @@ async fn trial_facts(loom: &AnyLoom, receipt: &Receipt) -> Result<TrialFacts, Re
 
 /// Returns the end of the cast that a receipt is about.
 async fn cast_facts(loom: &AnyLoom, receipt: &Receipt) -> Result<Option<CastFacts>, Refusal> {
-    let Some(entity) = receipt.thread_id else { return Ok(None) };
-    let casts = loom.casts(entity).await.map_err(refuse_store_error)?;
-    let of_run = casts.into_iter().rev().find(|cast| cast.run_id == receipt.run_id);
-    Ok(of_run.and_then(|cast| cast.outcome).map(|outcome| CastFacts {
+    Ok(cast_outcome(loom, receipt).await?.map(|outcome| CastFacts {
         turns: outcome.turns,
         truncated: match outcome.ending {
             Ending::Terminated { .. } => None,
@@ -130,15 +129,22 @@ async fn cast_facts(loom: &AnyLoom, receipt: &Receipt) -> Result<Option<CastFact
 /// Returns the answer that a receipt stands for; none if there was none. The answer of a cast is in its loom and not among
 /// the bodies.
 pub(crate) async fn stored_output(loom: &AnyLoom, receipt: &Receipt) -> Result<Option<Value>, Refusal> {
-    match (receipt.receipt_kind, receipt.output_hash, receipt.thread_id) {
-        (Kind::Predict, Some(hash), _) => read_body(loom, hash).await.map(Some),
-        (Kind::Cast, _, Some(entity)) => {
-            let casts = loom.casts(entity).await.map_err(refuse_store_error)?;
-            let cast = casts.into_iter().rev().find(|cast| cast.run_id == receipt.run_id);
-            Ok(cast.and_then(|cast| cast.outcome).and_then(|outcome| outcome.ending.result().cloned()))
+    match (receipt.receipt_kind, receipt.output_hash) {
+        (Kind::Predict, Some(hash)) => read_body(loom, hash).await.map(Some),
+        (Kind::Predict, None) => Ok(None),
+        (Kind::Cast, _) => {
+            let outcome = cast_outcome(loom, receipt).await?;
+            Ok(outcome.and_then(|outcome| outcome.ending.result().cloned()))
         }
-        (Kind::Predict, None, _) | (Kind::Cast, _, None) => Ok(None),
     }
+}
+
+/// Returns the outcome of the cast that a receipt is about; none if it has not ended.
+async fn cast_outcome(loom: &AnyLoom, receipt: &Receipt) -> Result<Option<Outcome>, Refusal> {
+    let Some(entity) = receipt.thread_id else { return Ok(None) };
+    let casts = loom.casts(entity).await.map_err(refuse_store_error)?;
+    let of_run = casts.into_iter().rev().find(|cast| cast.run_id == receipt.run_id);
+    Ok(of_run.and_then(|cast| cast.outcome))
 }
 
 /// Returns true if the two judgements of a pair prefer different sides; none if there are not two. The places are
