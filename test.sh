@@ -215,7 +215,8 @@ step "tests"
 # Tests that see a reply assert its code and note it here.
 export CANTRIP_PROVOKED="$scratch/provoked"
 : >"$CANTRIP_PROVOKED"
-cargo test --workspace --no-fail-fast
+tests/side-by-side
+cargo test --workspace --doc --quiet
 
 step "every reply code is provoked by a test, or stands in the list of those whose time has not come"
 cargo run --quiet --profile test --package cantrip-reply --features testing --example code_coverage -- \
@@ -224,6 +225,12 @@ cargo run --quiet --profile test --package cantrip-reply --features testing --ex
 step "benches run"
 cargo run --quiet --profile dist --package cantrip-bench --no-default-features -- stream
 if [ "${1:-}" = --long ]; then cargo run --quiet --profile dist --package cantrip-bench -- stream fold store; fi
+
+if [ "${1:-}" = --long ]; then
+  step "a build without the features says what is missing"
+  cargo build --quiet --package cantrip-cli
+  tests/light-build.sh "${CARGO_TARGET_DIR:-target}/debug/cantrip"
+fi
 
 end_step
 printf '\n== all green\n'

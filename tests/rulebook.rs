@@ -32,7 +32,7 @@ pub const RULES: &[(&str, &[RangeInclusive<u32>])] = &[
 ];
 
 /// The features that a part of an acceptance case may wait for.
-pub const AWAITED: &[&str] = &["compile", "evaluations", "pages", "test", "upcasters"];
+pub const AWAITED: &[&str] = &["pages", "test", "upcasters"];
 
 /// The name of every rule, in order.
 pub fn rule_ids() -> Vec<String> {

@@ -8,6 +8,8 @@
 mod fold;
 #[cfg(feature = "rooms")]
 mod http;
+#[cfg(feature = "rooms")]
+mod jobs;
 mod measure;
 #[cfg(feature = "rooms")]
 mod predict;
@@ -50,6 +52,12 @@ const BENCHES: &[Bench] = &[
     },
     #[cfg(feature = "rooms")]
     Bench { name: "predict", about: "a predict, against the cast it wraps; receipts verified", run: predict::run },
+    #[cfg(feature = "rooms")]
+    Bench {
+        name: "jobs",
+        about: "what a job adds to a trial; its statistics; a job of 100,000 rows that goes on",
+        run: jobs::run,
+    },
     #[cfg(feature = "rooms")]
     Bench {
         name: "fold",

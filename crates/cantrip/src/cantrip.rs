@@ -13,6 +13,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use cantrip_canon::{Hash, LoomId, Timestamp, stable_hash};
+use cantrip_circle::gate::{CallAnswers, GateSpec};
 use cantrip_circle::medium::Conversation;
 use cantrip_circle::{AnyGate, Circle, Medium, MediumKind, SystemPrompt, Wards};
 use cantrip_crystal::{AnyCrystal, Crystal, Price, Profile};
@@ -285,6 +286,24 @@ impl Cantrip {
     /// and crystal.
     pub fn with_answer_schema(&self, schema: Value) -> Result<Self, CantripFaults> {
         Ok(self.with_definition(self.definition().with_answer_schema(schema)?))
+    }
+
+    /// Returns the cantrip with every gate call but `done` answered by somebody else, for a run that must not act on the
+    /// world: another id, the same call and crystal. `further` are gates that are known by their descriptions alone.
+    pub fn with_answers(&self, answers: &Arc<dyn CallAnswers>, further: &[GateSpec]) -> Result<Self, CantripFaults> {
+        let circle = self.circle().with_answers(answers, further);
+        let circle = circle.map_err(|fault| CantripFaults::new(vec![CantripFault::Circle(fault)]))?;
+        Ok(self.with_definition(self.definition().with_circle(circle)?))
+    }
+
+    /// Returns the cantrip with another verifier of answers in place of its own; unchanged if it has none. It has the same
+    /// id.
+    #[must_use]
+    pub fn with_verifier(&self, verifier: impl Verifier) -> Self {
+        if self.0.verifier.is_none() {
+            return self.clone();
+        }
+        Self(Arc::new(Inner { verifier: Some(AnyVerifier::new(verifier)), ..Inner::clone(&self.0) }))
     }
 
     /// Returns the cantrip with another crystal, for a fork that names one: another id, the same call and circle.

@@ -9,8 +9,9 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value, json};
 
+use crate::gate::answered::AnsweredGate;
 use crate::gate::builtin;
-use crate::gate::{ALIASES, AnyGate, Schema, canonical_name};
+use crate::gate::{ALIASES, AnyGate, CallAnswers, GateSpec, Schema, canonical_name};
 use crate::ward::{Restriction, Wards};
 use crate::{CircleBuilder, CircleFault, Labels, MediumKind, ToolDefinition};
 
@@ -236,6 +237,35 @@ impl Circle {
         let mut gates: Vec<_> = self.inner.gates.iter().filter(|held| held.gate.name() != "context").cloned().collect();
         gates.push(held);
         self.with_change(|inner| inner.gates = gates)
+    }
+
+    /// Returns the same circle with every call but `done` answered by somebody else. Delegation and predicts become
+    /// plain calls: nothing is spawned. `further` are gates that the circle does not have and that are known by their
+    /// descriptions, such as the tools of a server that is not started.
+    pub fn with_answers(&self, answers: &Arc<dyn CallAnswers>, further: &[GateSpec]) -> Result<Self, CircleFault> {
+        let answered = |spec: &GateSpec, inner: Option<AnyGate>| {
+            let gate = AnyGate::from(AnsweredGate::new(spec, inner, Arc::clone(answers)));
+            match Schema::compile_arguments(gate.spec().parameters.clone()) {
+                Ok(schema) => Ok(Arc::new(CircleGate { gate, schema, role: Role::Plain })),
+                Err(fault) => Err(CircleFault::Schema { gate: spec.name.clone(), fault }),
+            }
+        };
+        let mut gates = Vec::with_capacity(self.inner.gates.len() + further.len());
+        for held in &self.inner.gates {
+            gates.push(match held.role {
+                Role::Done => Arc::clone(held),
+                Role::Plain | Role::Delegate { .. } | Role::Predict { .. } => {
+                    answered(held.gate.spec(), Some(held.gate.clone()))?
+                }
+            });
+        }
+        for spec in further {
+            let is_known = self.find_gate(&spec.name).is_some() || self.inner.removed.contains_key(&spec.name);
+            if !is_known {
+                gates.push(answered(spec, None)?);
+            }
+        }
+        Ok(self.with_change(|inner| inner.gates = gates))
     }
 
     /// Returns the JSON Schema of the answer, if it has one.

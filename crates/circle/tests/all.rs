@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
 mod gates;
+mod gates_answered;
 mod gates_circle;
 mod gates_command;
 mod gates_fetch;

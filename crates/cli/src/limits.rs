@@ -7,22 +7,10 @@ cantrip_canon::limits! {
     FAULTS_LISTED_MAX: usize = 100, "faults";
     /// The maximum number of entries in the input history. The oldest entries are dropped.
     HISTORY_ENTRIES_MAX: usize = 1_000, "entries";
-    /// The number of full turns of a loom that are in memory at a time while its tree is drawn.
-    TREE_PAGE_TURNS: usize = 64, "turns";
-    /// The maximum number of turns of a tree in an envelope, whose size is limited. The text output has all turns.
-    TREE_TURNS_LISTED_MAX: usize = 1_000, "turns";
-    /// The maximum total size of the texts of a comparison in an envelope.
-    DIFF_LISTED_BYTES_MAX: usize = 512 << 10, "bytes";
-    /// The maximum size of each text of a comparison if all texts together do not fit.
-    DIFF_TEXT_BYTES: usize = 2 << 10, "bytes";
     /// The maximum number of runs that are listed.
     RUNS_LISTED_MAX: usize = 1_000, "runs";
     /// The minimum number of runs that `run ls` reads at once. The trials of jobs are among them and are not listed.
     RUNS_READ_MIN: usize = 100, "runs";
-    /// The maximum number of turns of a run whose cost is listed; the latest ones are listed.
-    RUN_TURNS_LISTED_MAX: usize = 1_000, "turns";
-    /// The maximum number of entities of a run whose cost is listed; the first ones are listed.
-    RUN_ENTITIES_LISTED_MAX: usize = 1_000, "entities";
     /// The time that `run cancel` waits for the process that works on the run to end it.
     CANCEL_WAIT_MS: u64 = 10_000, "ms";
     /// The free disk space that a store should have. `doctor` reports less.
@@ -33,6 +21,8 @@ cantrip_canon::limits! {
     RECEIPTS_LISTED_MAX: usize = 1_000, "receipts";
     /// The maximum number of examples of a dataset that are shown.
     EXAMPLES_SHOWN_MAX: usize = 1_000, "examples";
+    /// The maximum size of a file with instructions, params or wards for a compile.
+    COMPILE_FILE_BYTES_MAX: usize = 8 << 20, "bytes";
     /// The maximum number of inputs in one batch of predicts.
     BATCH_LINES_MAX: usize = 100_000, "lines";
     /// The maximum number of concurrent predicts in a batch.

@@ -21,8 +21,9 @@ use crate::args::usage;
 #[cfg(feature = "conformance")]
 use crate::commands::conformance;
 use crate::commands::{
-    acp, artifact, cast, codes, completions, confirm, dataset, doctor, eval, loom, mcp, metric, models, new, pointer,
-    policy, predict, receipt, retention, run, schema, serve, sig, spend, stream, summon, trace, verify, worker,
+    acp, artifact, backtest, cast, codes, compile, completions, confirm, dataset, doctor, eval, improve, loom, mcp,
+    metric, models, new, pointer, policy, predict, receipt, retention, run, schema, serve, sig, spend, stream, summon,
+    trace, verify, worker,
 };
 use cantrip_telemetry as telemetry;
 use cantrip_terminal::present::{self, Present};
@@ -74,6 +75,9 @@ enum Command {
     Sig(sig::SigCommand),
     Predict(Box<predict::Predict>),
     Eval(Box<eval::EvalCommand>),
+    Compile(Box<compile::CompileCommand>),
+    Backtest(Box<backtest::BacktestCommand>),
+    Improve(Box<improve::Improve>),
     Metric(metric::MetricCommand),
     Receipt(receipt::ReceiptCommand),
     Trace(trace::TraceCommand),
@@ -133,6 +137,9 @@ impl Command {
             | Self::Run(_)
             | Self::Predict(_)
             | Self::Eval(_)
+            | Self::Compile(_)
+            | Self::Backtest(_)
+            | Self::Improve(_)
             | Self::Mcp(_)
             | Self::Acp(_)
             | Self::Serve(_) => true,
@@ -205,6 +212,9 @@ async fn run(Cantrip { command, json }: Cantrip) -> ExitCode {
         Command::Sig(sig) => sig.run(&guard, present).await,
         Command::Predict(predict) => predict.run(&guard, present).await,
         Command::Eval(eval) => eval.run(&guard, present).await,
+        Command::Compile(compile) => compile.run(&guard, present).await,
+        Command::Backtest(backtest) => backtest.run(&guard, present).await,
+        Command::Improve(improve) => improve.run(&guard, present).await,
         Command::Metric(metric) => metric.run(&guard, present).await,
         Command::Receipt(receipt) => receipt.run(&guard, present).await,
         Command::Trace(trace) => trace.run(&guard, present).await,

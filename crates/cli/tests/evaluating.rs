@@ -20,11 +20,11 @@ use crate::support::terminal::Terminal;
 use crate::support::{Folder, enveloped, id, stderr, stdout};
 
 const STORE: &str = "sqlite:kept/loom.db";
-const TEAMS: [&str; 4] = ["billing", "shipping", "technical", "account"];
+pub(crate) const TEAMS: [&str; 4] = ["billing", "shipping", "technical", "account"];
 /// The number of examples of the test split.
 const EXAMPLES: usize = 40;
 
-const SIGNATURE: &str = r#"namespace = "@me/support"
+pub(crate) const SIGNATURE: &str = r#"namespace = "@me/support"
 name = "Triage"
 version = 1
 description = "Which team should answer a ticket?"
@@ -46,10 +46,10 @@ additionalProperties = false
 properties.team = { type = "string", enum = ["billing", "shipping", "technical", "account"] }
 "#;
 
-const METRIC: &str = "v = 1\nkind = \"metric\"\ntype = \"exact.v1\"\npointer = \"/team\"\n";
+pub(crate) const METRIC: &str = "v = 1\nkind = \"metric\"\ntype = \"exact.v1\"\npointer = \"/team\"\n";
 
 /// Returns the message of a model that answers with this team, in the form that the request asks for.
-fn answers(request: &Value, team: &str) -> Value {
+pub(crate) fn answers(request: &Value, team: &str) -> Value {
     let output = json!({ "team": team });
     if request["tools"].as_array().is_some_and(|tools| !tools.is_empty()) {
         let arguments = json!({ "answer": output }).to_string();
@@ -60,7 +60,7 @@ fn answers(request: &Value, team: &str) -> Value {
 }
 
 /// Returns the team of a request: the one in its ticket if the instructions say `carefully`, else always `billing`.
-fn team_of(request: &Value) -> &'static str {
+pub(crate) fn team_of(request: &Value) -> &'static str {
     let text = request["messages"].to_string();
     let named = TEAMS.into_iter().find(|team| text.contains(&format!("about {team}")));
     if text.contains("carefully") { named.unwrap_or("billing") } else { "billing" }
@@ -202,7 +202,7 @@ fn a_person_at_a_terminal_is_asked_and_may_say_no() {
 }
 
 /// Returns the counts `done/whole` of every progress line, in the order in which they were drawn.
-fn progress(drawn: &str) -> Vec<(u64, u64)> {
+pub(crate) fn progress(drawn: &str) -> Vec<(u64, u64)> {
     let shown = drawn.split(" trials").filter_map(|part| part.rsplit("] ").next()?.split_once('/'));
     shown.filter_map(|(done, whole)| Some((done.parse().ok()?, whole.parse().ok()?))).collect()
 }
@@ -300,7 +300,7 @@ fn a_promotion_without_an_evaluation_names_what_is_missing() {
 }
 
 /// Returns every number of a value with its place.
-fn numbers(value: &Value, place: &str, found: &mut BTreeMap<String, String>) {
+pub(crate) fn numbers(value: &Value, place: &str, found: &mut BTreeMap<String, String>) {
     match value {
         Value::Number(number) => {
             found.insert(place.to_owned(), number.to_string());
@@ -320,7 +320,7 @@ fn numbers(value: &Value, place: &str, found: &mut BTreeMap<String, String>) {
 }
 
 /// Returns the numbers that a page shows, by their places in the report.
-fn shown_numbers(page: &str) -> BTreeMap<String, String> {
+pub(crate) fn shown_numbers(page: &str) -> BTreeMap<String, String> {
     let parts = page.split("<data value=\"").skip(1);
     parts
         .map(|part| {
@@ -333,7 +333,7 @@ fn shown_numbers(page: &str) -> BTreeMap<String, String> {
 
 /// Asserts that every element of a page is closed where it was opened.
 #[track_caller]
-fn assert_nested(page: &str) {
+pub(crate) fn assert_nested(page: &str) {
     let mut open: Vec<&str> = Vec::new();
     for tag in page.split('<').skip(1) {
         let (tag, _) = tag.split_once('>').expect("a tag ends");
@@ -385,7 +385,7 @@ fn the_page_of_an_evaluation_has_the_numbers_of_its_json() {
 }
 
 /// A model that reports each request, and answers only while it may.
-fn stalling() -> (Model, Receiver<()>, Arc<AtomicBool>) {
+pub(crate) fn stalling() -> (Model, Receiver<()>, Arc<AtomicBool>) {
     let (to, asked) = channel();
     let (to, answers_now) = (Mutex::new(to), Arc::new(AtomicBool::new(false)));
     let may = Arc::clone(&answers_now);

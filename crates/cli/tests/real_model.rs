@@ -8,6 +8,7 @@
 //! `CANTRIP_TEST_TICKETS` is the number of tickets that are answered, 20 unless it is set; `./test.sh --long` sets 100,
 //! and then every test takes its long form.
 
+mod real_model_compile;
 mod support;
 
 use std::collections::BTreeSet;

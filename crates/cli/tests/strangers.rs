@@ -65,6 +65,9 @@ fn lines() -> Vec<(&'static str, &'static str, Line, Value)> {
         ("post", "/v1/evals", Shared, none.clone()),
         ("get", "/v1/evals/{id}", Shared, none.clone()),
         ("get", "/v1/evals/{id}/rows", Shared, none.clone()),
+        ("get", "/v1/compile", Shared, none.clone()),
+        ("post", "/v1/compile", Shared, none.clone()),
+        ("get", "/v1/compile/{id}", Shared, none.clone()),
         ("get", "/v1/pointers", Shared, none.clone()),
         ("get", "/v1/pointers/{id}", Shared, none.clone()),
         ("post", "/v1/pointers/{id}", Shared, none.clone()),
@@ -115,6 +118,7 @@ fn tools() -> Vec<ToolLine> {
         ("codes", vec![], Shared),
         ("signatures", vec![], Shared),
         ("evaluations", vec![], Shared),
+        ("compiles", vec![], Shared),
         ("predict", vec![], Shared),
         ("cast", vec![], Shared),
         ("runs", vec![], ShowsOwn),
@@ -137,6 +141,7 @@ fn resources() -> Vec<(&'static str, &'static str, &'static [&'static str])> {
         ("cantrip://receipts/{receipt}", "cantrip://receipts/", &["receipt"]),
         ("cantrip://traces/{trace}", "cantrip://traces/", &["trace", "receipt of a predict"]),
         ("cantrip://evaluations/{evaluation}", "cantrip://evaluations/", &[]),
+        ("cantrip://compiles/{compile}", "cantrip://compiles/", &[]),
     ]
 }
 

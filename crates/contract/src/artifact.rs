@@ -187,6 +187,24 @@ impl Artifact {
         Self { instructions: instructions.into(), ..self.clone() }
     }
 
+    /// A copy with other instructions for sub-calls: a candidate.
+    #[must_use]
+    pub fn with_sub_instructions(&self, sub_instructions: Option<String>) -> Self {
+        Self { sub_instructions, ..self.clone() }
+    }
+
+    /// A copy with other demos, in this order: a candidate.
+    #[must_use]
+    pub fn with_demos(&self, demos: Vec<Demo>) -> Self {
+        Self { demos, ..self.clone() }
+    }
+
+    /// A copy with other parameters: a candidate.
+    #[must_use]
+    pub fn with_params(&self, params: Params) -> Self {
+        Self { params, ..self.clone() }
+    }
+
     /// Reads an artifact that a caller gives for this signature. If it has any of the three hashes, it must have all of
     /// them and they must match; if it has none, those of the signature are used.
     pub fn from_value(value: &Value, signature: &Signature) -> Result<Self, ArtifactFault> {

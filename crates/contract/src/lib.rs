@@ -37,6 +37,10 @@ pub use improve::{
     eval_report_schema, is_look_at, micro_number, micro_of, near_form, near_hash, place, results_hash,
 };
 pub use improve::{
+    BudgetAsked, BudgetUsed, CompileBudgetPart, CompileCandidatePart, CompileReport, CompileReportFault,
+    CompileTrialsPart, ProposalsPart, SpellVariant, SuggestionPart, VariantFault, VariantPatch, compile_report_schema,
+};
+pub use improve::{
     CompositeRule, Decimal, F1Parts, JUDGE_SIGNATURE, JudgeSpec, Metric, MetricFault, MetricField, MetricKind,
     MetricPart, NeedleMode, Normalise, PREFER_SIGNATURE, PatternWant, metric_schema,
 };

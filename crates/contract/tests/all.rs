@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
 mod artifacts;
+mod compile_reports;
 mod datasets;
 mod evaluations;
 mod improve_goldens;

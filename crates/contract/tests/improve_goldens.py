@@ -9,6 +9,7 @@ import json
 import math
 import re
 import sys
+from fractions import Fraction
 
 MASK = (1 << 64) - 1
 MICRO = 1_000_000
@@ -200,6 +201,18 @@ def check_statistics(table):
     compare("level_ppm", levels, looks["level_ppm"])
     indexes = [500 // (k * (k + 1)) for k in range(1, len(looks["bound_index"]) + 1)]
     compare("bound_index", indexes, looks["bound_index"])
+    guard = table["guard"]
+    sides = []
+    for side in ("canary", "primary"):
+        right, n = guard[side]["right"], guard[side]["of"]
+        units = [MICRO] * right + [0] * (n - right)
+        random = Random(f"{guard['id']}|{side}")
+        means = [quotient(sum(units[random.below(n)] for _ in units), n) for _ in range(10_000)]
+        sides.append((quotient(right * MICRO, n), means))
+    (canary, ours), (primary, theirs) = sides
+    differences = sorted(one - other for one, other in zip(ours, theirs))
+    found = [canary - primary, differences[250], differences[9749]]
+    compare("guard", found, [guard["difference"], guard["low"], guard["high"]])
     for case in table["detectable"]:
         compare("detectable", round(math.sqrt(7.84 * 0.3 / case["units"]) * 1000), case["thousandths"])
 
@@ -217,6 +230,56 @@ def check_metrics(table):
     compare("kappa", quotient(((both + neither) * n - chance) * MICRO, n * n - chance), case["kappa"])
 
 
+def demo_set(label, strata, count):
+    random = Random(label)
+    left = {name: random.shuffled(sorted(items)) for name, items in sorted(strata.items())}
+    names, drawn = random.shuffled(sorted(strata)), []
+    while len(drawn) < count and any(left.values()):
+        drawn += [left[name].pop(0) for name in names if left[name]][: count - len(drawn)]
+    return random.shuffled(drawn)
+
+
+def mipro_path(label, sizes, trials, score):
+    grid = Random(f"{label}|grid").shuffled([i, j] for i in range(sizes[0]) for j in range(sizes[1]))
+    tried = [[0, 0]]
+    for trial in range(2, trials + 1):
+        left = [one for one in grid if one not in tried]
+        if trial <= max(4, -(-trials // 3)) or trial % 4 == 0:
+            tried.append(left[0])
+            continue
+        ranked = sorted(tried, key=lambda one: -score(one))
+        share = max(2, -(-len(tried) // 4))
+
+        def odds(one):
+            good, bad = (
+                [1 + sum(other[place] == one[place] for other in part) for place in (0, 1)]
+                for part in (ranked[:share], ranked[share:])
+            )
+            return Fraction(good[0] * good[1], bad[0] * bad[1])
+
+        tried.append(max(left, key=odds))
+    return tried
+
+
+def check_searches(table):
+    variant = table["variant"]
+    content = {"v": 1, "kind": "variant"} | {key: variant[key] for key in ("spell", "base", "patch")}
+    compare("variant", "var_" + digits(canonical(content))[:32], variant["id"])
+    given = table["demo_sets"]
+    for number, wanted in enumerate(given["sets"], 1):
+        label = f"{given['label']}|set|{number}"
+        compare(label, demo_set(label, given["strata"], given["labelled"]), wanted)
+    mipro = table["mipro"]
+    texts, sets = mipro["texts"], mipro["demo_sets"]
+
+    def score(one):
+        return mipro["start"] + texts[one[0]] + sets[one[1]]
+
+    path = mipro_path(mipro["label"], [len(texts), len(sets)], mipro["trials"], score)
+    compare("mipro", path, mipro["path"])
+    compare("winner", max(path, key=score), mipro["winner"])
+
+
 def main():
     with open(sys.argv[1], encoding="utf-8") as file:
         table = json.load(file)
@@ -225,6 +288,7 @@ def main():
     check_report(table)
     check_statistics(table)
     check_metrics(table)
+    check_searches(table)
     print("\n".join(faults))
     return 1 if faults else 0
 

@@ -105,6 +105,8 @@ cantrip::canon::limits! {
     CLOSE_TRIES_MAX: u64 = 16, "times";
     /// The maximum length of the feedback that is kept of a trial without a score.
     FAULT_CHARS_MAX: usize = 2_000, "characters";
+    /// The maximum number of candidates whose rows are written in one step.
+    DECIDED_TOGETHER_MAX: usize = 200, "candidates";
     /// The maximum number of trials of one job.
     JOB_TRIALS_MAX: u64 = 1_000_000, "trials";
 }

@@ -80,6 +80,26 @@ fn the_intervals_are_the_published_ones() {
 }
 
 #[test]
+fn the_unpaired_interval_of_a_guard_is_the_published_one() {
+    let golden = &table()["guard"];
+    let side = |name: &str| -> Vec<Unit> {
+        let count = |key: &str| golden[name][key].as_u64().unwrap();
+        let unit = |place| Unit { weight: 1, weighted: if place < count("right") { 1_000_000 } else { 0 } };
+        (0..count("of")).map(unit).collect()
+    };
+    let (canary, primary) = (side("canary"), side("primary"));
+    let resampled = Resampled::unpaired(golden["id"].as_str().unwrap(), &canary, &primary).unwrap();
+    let bounds = resampled.interval();
+    assert_eq!(mean(&canary).unwrap() - mean(&primary).unwrap(), number(&golden["difference"]));
+    assert_eq!((bounds.low, bounds.high), (number(&golden["low"]), number(&golden["high"])));
+    assert_eq!(resampled.look(1), bounds, "the bounds of the first look are those of the 95 % interval");
+    let later = resampled.look(2);
+    assert!(later.low < bounds.low && later.high > bounds.high, "{later:?}");
+    assert_eq!(Resampled::unpaired("golden|guard", &canary, &[]), None);
+    assert_eq!(Resampled::unpaired("golden|guard", &[], &primary), None);
+}
+
+#[test]
 fn the_tests_of_a_difference_are_the_published_ones() {
     let golden = &table()["flip"];
     let differences = golden["differences"].as_array().unwrap();

@@ -3,5 +3,10 @@
 //! An evaluation is a job: its trials are predicts or casts that the driver of `cantrip_ds` runs, and its report is made
 //! from their rows.
 
+pub mod backtest;
+pub mod compile;
 pub mod eval;
+pub mod flywheel;
+pub mod guard;
 pub mod limits;
+pub mod live;

@@ -12,6 +12,7 @@ use cantrip::canon::RunId;
 use cantrip::loom::{AnyLoom, Error, Journal, Lease, WorkerId};
 use cantrip::store_refusal;
 use cantrip_reply::Refusal;
+pub use cantrip_terminal::run::Presence;
 use rustix::io::Errno;
 use rustix::process::{Pid, test_kill_process};
 
@@ -23,18 +24,6 @@ struct ProcessIdentity {
     process: u32,
     /// The start time in ticks since the boot. It distinguishes processes if a PID is reused.
     started: u64,
-}
-
-/// The state of a lease's owner, as seen from this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Presence {
-    /// The process runs on this machine.
-    Here,
-    /// The process ran on this machine and is gone.
-    Gone,
-    /// Nothing is known of the process.
-    Elsewhere,
 }
 
 impl ProcessIdentity {

@@ -2,6 +2,8 @@
 //! spell.
 
 use std::collections::HashMap;
+use std::fs;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
@@ -14,7 +16,7 @@ use cantrip::loom::{CantripId, Loom};
 use cantrip::{Cantrip, MachineClock, store_refusal};
 use cantrip_ds::Predictor;
 use cantrip_reply::{Refusal, codes};
-use cantrip_service::{GateRoots, Service, SpellCatalog, SpellSummary};
+use cantrip_service::{GateRoots, Service, SpellCatalog, SpellFile, SpellSummary};
 use cantrip_spell::Spell;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -144,6 +146,21 @@ impl FileSpellCatalog {
         Ok(self.intern(if asking.id() == id { asking } else { found.cantrip }))
     }
 
+    /// Returns the file of a nearby spell.
+    fn file_of(&self, spell: &str) -> Result<SpellFile, Refusal> {
+        let Some((path, _)) = self.available_spells().into_iter().find(|(_, known)| known.name == spell) else {
+            let hint = if spell == BUILT_IN {
+                "the built-in spell has no file: cantrip new writes one that can be changed"
+            } else {
+                "its file is not near this folder any more: go to the folder in which it was compiled"
+            };
+            return Err(codes::not_found("file", spell).data(json!({ "hint": hint })).into());
+        };
+        let label = path.strip_prefix(&self.here).unwrap_or(&path).display().to_string();
+        let text = read_spell_text(&path)?;
+        Ok(SpellFile { path, label: label.trim_start_matches('/').to_owned(), text })
+    }
+
     /// Returns the nearby spells, the first of each name.
     fn available_spells(&self) -> Vec<(PathBuf, Spell)> {
         let mut offered: Vec<(PathBuf, Spell)> = Vec::new();
@@ -220,6 +237,19 @@ impl SpellCatalog for FileSpellCatalog {
         async move { spells::build_asking(spell, &self.store.loom, builtin::ask_human(NoHuman)) }.boxed()
     }
 
+    fn spell_file<'a>(&'a self, spell: &'a str) -> BoxFuture<'a, Result<SpellFile, Refusal>> {
+        async move { self.file_of(spell) }.boxed()
+    }
+
+    fn replace_spell<'a>(
+        &'a self,
+        path: &'a Path,
+        before: &'a str,
+        text: &'a str,
+    ) -> BoxFuture<'a, Result<(), Refusal>> {
+        async move { replace_text_of(path, before, text) }.boxed()
+    }
+
     fn roots(&self, spell: &str) -> Vec<(String, PathBuf)> {
         let found = self.available_spells().into_iter().find(|(_, known)| known.name == spell);
         match found {
@@ -239,5 +269,55 @@ impl SpellCatalog for FileSpellCatalog {
             Ok(service.predictor(predictor::crystals(Some(unless)), predictor::traces(&self.store)?))
         }
         .boxed()
+    }
+}
+
+fn read_spell_text(path: &Path) -> Result<String, Refusal> {
+    fs::read_to_string(path)
+        .map_err(|error| codes::io_failed("read", path.display().to_string(), error.to_string()).into())
+}
+
+/// Replaces the text of a file, if it still is `before`.
+fn replace_text_of(path: &Path, before: &str, text: &str) -> Result<(), Refusal> {
+    let shown = path.display().to_string();
+    if read_spell_text(path)? != before {
+        return Err(codes::wrong_state("file", shown, "changed", "a patch", "the text that it was made from").into());
+    }
+    replace_text(path, text).map_err(|error| codes::io_failed("write", shown, error.to_string()).into())
+}
+
+/// Replaces a file at once, so that nobody reads a part of it. Its permissions stay, and a link stays a link.
+fn replace_text(path: &Path, text: &str) -> io::Result<()> {
+    let place = path.canonicalize()?;
+    let mut file = tempfile::NamedTempFile::new_in(place.parent().unwrap_or(Path::new(".")))?;
+    file.write_all(text.as_bytes())?;
+    file.as_file().set_permissions(fs::metadata(&place)?.permissions())?;
+    file.as_file().sync_all()?;
+    file.persist(place)?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_spell_is_replaced_only_if_it_is_unchanged_and_keeps_its_permissions_and_links() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (file, link) = (folder.path().join("a.toml"), folder.path().join("b.toml"));
+        fs::write(&file, "one").expect("written");
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).expect("permissions");
+        symlink("a.toml", &link).expect("a link");
+        assert!(replace_text_of(&link, "one", "two").is_ok());
+        assert_eq!(fs::read_to_string(&file).expect("a file"), "two");
+        assert_eq!(fs::metadata(&file).expect("a file").permissions().mode() & 0o777, 0o640);
+        assert!(fs::symlink_metadata(&link).expect("a link").is_symlink());
+        // Somebody else has changed it since the first text was read.
+        assert!(replace_text_of(&link, "one", "three").is_err());
+        assert!(replace_text_of(&folder.path().join("c.toml"), "", "three").is_err());
+        assert_eq!(fs::read_to_string(&file).expect("a file"), "two");
+        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "nothing else is left");
     }
 }

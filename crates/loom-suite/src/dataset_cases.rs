@@ -251,7 +251,18 @@ pub(super) async fn a_look_of_a_guard_is_counted_once<J: Store>(store: &J, mut w
     assert_eq!(counted, 1, "{answers:?}");
     let answer = apart(&mut weaver, store, [set(&looked, Some(0))]).await;
     assert!(matches!(fault(answer), ContractFault::Improve(ImproveFault::Guard { looks: 1, expected: 0, .. })));
+    // The count alone does not make a look a new one: it is this canary's first one again.
+    let answer = apart(&mut weaver, store, [set(&looked, Some(1))]).await;
+    assert!(matches!(fault(answer), ContractFault::Improve(ImproveFault::Guard { looks: 1, expected: 1, .. })));
     assert_eq!(store.guards().await.expect("guards"), std::slice::from_ref(&looked));
+    // A setting leaves the looks as they are, and a look leaves the setting as it is.
+    let setting = GuardRow { action: GuardAction::Clear, margin_micro: 50_000, looks: 0, ..looked.clone() };
+    assert_eq!(apart(&mut weaver, store, [set(&setting, None)]).await, AppendOutcome::Committed(Seq::START));
+    let kept = GuardRow { looks: 1, ..setting };
+    assert_eq!(store.guards().await.expect("guards"), std::slice::from_ref(&kept));
+    let second = GuardRow { looks: 2, ..looked.clone() };
+    assert_eq!(apart(&mut weaver, store, [set(&second, Some(1))]).await, AppendOutcome::Committed(Seq::START));
+    assert_eq!(store.guards().await.expect("guards"), [GuardRow { looks: 2, ..kept }]);
     let odd = GuardRow { canary_audit: Some(weaver.id()), ..looked };
     let answer = apart(&mut weaver, store, [set(&odd, None)]).await;
     assert!(matches!(fault(answer), ContractFault::Unknown { kind: "audit", .. }));

@@ -4,15 +4,17 @@
 //! text node, escaped by the one writer of markup, so nothing that an entity said can become an element. The clock, the
 //! store and the network are unknown here: a page can be made in a test from a value.
 //!
-//! The first page is the report of an evaluation as one file: its stylesheet is inside, it has no script, and it can be
-//! opened from disk and attached to an issue.
+//! The reports of evaluations and of compiles are pages of one file: the stylesheet is inside, there is no script, and
+//! they can be opened from disk and attached to an issue.
 
+mod compile;
 mod draw;
 mod evaluation;
 mod frame;
 pub mod limits;
 mod write;
 
+pub use compile::compile_page;
 pub use evaluation::evaluation_page;
 
 /// The stylesheet of every page.

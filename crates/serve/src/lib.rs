@@ -9,6 +9,7 @@ pub mod acp;
 #[path = "acp_absent.rs"]
 pub mod acp;
 mod feed;
+mod guard_watch;
 pub mod http;
 pub mod limits;
 pub mod mcp;
@@ -17,5 +18,6 @@ mod run_watcher;
 mod spell_host;
 mod takeover;
 
+pub use guard_watch::GuardWatch;
 pub use spell_host::{SpellHost, local_owner};
 pub use takeover::Takeover;

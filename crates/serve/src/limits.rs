@@ -62,6 +62,10 @@ canon::limits! {
     ACCEPT_AGAIN_MS: u64 = 50, "ms";
     /// The interval at which a server looks for runs that another process left behind.
     TAKEOVER_LOOK_MS: u64 = 1_000, "ms";
+    /// The interval at which a server looks at the canaries of its store.
+    GUARD_LOOK_MS: u64 = 60_000, "ms";
+    /// The minimum wait after a look at the canaries, in times of the duration of the look.
+    GUARD_REST_TIMES: u32 = 10, "times";
     /// The maximum random delay that is added to this interval, so that servers that started together do not look
     /// together.
     TAKEOVER_JITTER_MS: u64 = 250, "ms";

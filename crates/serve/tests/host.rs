@@ -40,7 +40,7 @@ impl SpellCatalog for One {
     }
 }
 
-fn host() -> SpellHost {
+pub(crate) fn host() -> SpellHost {
     let script = Script::new([Response::call("c1", "done", json!({"answer": 3}))]);
     let cantrip = Cantrip::builder()
         .crystal(ScriptedCrystal::new("scripted/three", script))
@@ -51,7 +51,7 @@ fn host() -> SpellHost {
     SpellHost::open(Runtime::in_memory(), One(cantrip))
 }
 
-fn owner() -> Actor {
+pub(crate) fn owner() -> Actor {
     Actor::new("local").expect("a name")
 }
 

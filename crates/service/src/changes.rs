@@ -31,6 +31,7 @@ use serde_json::{Value, json};
 
 use crate::Service;
 
+pub(crate) use diff::unified_diff;
 pub use diff::{ChangeKind, FileDiff};
 
 /// The root folders of a spell's file gates.

@@ -337,7 +337,8 @@ impl Service {
         .await
     }
 
-    async fn new_version(&self, request: DatasetRequest) -> Result<AddedVersion, Refusal> {
+    /// Makes a version of a dataset, unless the newest one has the same content.
+    pub(crate) async fn new_version(&self, request: DatasetRequest) -> Result<AddedVersion, Refusal> {
         let DatasetRequest { name, subject, input, without, splits, skip_invalid, redact, allow_small, note, by } =
             request;
         let name = parse_name(&name)?;

@@ -16,6 +16,7 @@ use cantrip_ds::contract::{
 use cantrip_ds::job::{JobParts, JobWatcher};
 use cantrip_ds::metric::MetricScorer;
 use cantrip_ds::{Predictor, TraceArchive};
+use cantrip_improve::backtest::is_backtest;
 use cantrip_improve::eval::{
     EvalRequest, JudgeRequest, PreparedEval, StoredEval, StoredRow, StoredSide, Suggestion, evidence_of, job_parts,
     judge_metric, resolve_eval, stored_eval, verify_eval,
@@ -167,6 +168,9 @@ impl Service {
 
     /// Returns the parts of a stored job, to go on with it.
     pub async fn job_parts(&self, predictor: &Predictor, job: &JobRow) -> Result<JobParts, Refusal> {
+        if is_backtest(job) {
+            return self.stored_backtest_parts(predictor, job).await;
+        }
         job_parts(predictor, &self.spell_trials(), MetricScorer::default(), job).await
     }
 
@@ -363,7 +367,7 @@ fn redacted(value: Value, redactor: Option<&Redactor>) -> Value {
     }
 }
 
-fn redacted_text(text: String, redactor: Option<&Redactor>) -> String {
+pub(crate) fn redacted_text(text: String, redactor: Option<&Redactor>) -> String {
     match redacted(Value::String(text), redactor) {
         Value::String(text) => text,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => String::new(),

@@ -32,6 +32,10 @@ canon::limits! {
     EVAL_FAILURES_SHOWN_MAX: usize = 50, "examples";
     /// The size of a page of an evaluation's rows: the page ends before the row that would pass it.
     EVAL_ROWS_BYTES: usize = 512 << 10, "bytes";
+    /// The maximum number of turns of a run whose cost is listed; the latest ones are listed.
+    RUN_TURNS_LISTED_MAX: usize = 1_000, "turns";
+    /// The maximum number of entities of a run whose cost is listed; the first ones are listed.
+    RUN_ENTITIES_LISTED_MAX: usize = 1_000, "entities";
     /// The number of context lines around each change in a diff.
     DIFF_AROUND_LINES: usize = 3, "lines";
     /// The time limit for finding the shortest diff of one file. After that the diff may be longer than necessary.
@@ -42,6 +46,8 @@ canon::limits! {
     EXAMPLES_WRITTEN_PAGE: usize = 200, "examples";
     /// The size of a page of examples: the page ends before the example that exceeds it.
     EXAMPLES_LISTED_BYTES: usize = 256 << 10, "bytes";
+    /// The number of latest compiles of a subject among which the flywheel looks for one to go on with.
+    FLYWHEEL_JOBS_READ_MAX: usize = 20, "jobs";
 }
 
 const _: () = assert!(DIFF_LISTED_BYTES_MAX <= cantrip::reply::limits::REPLY_BYTES_MAX / 2);

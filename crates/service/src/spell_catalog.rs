@@ -1,6 +1,6 @@
 //! The spells that a service casts by name, and how their cantrips are built.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use cantrip::Cantrip;
 use cantrip::canon::EntityId;
@@ -24,6 +24,15 @@ pub struct SpellSummary {
     pub medium: String,
     /// Its purpose, in one line.
     pub about: String,
+}
+
+/// The file of a spell.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SpellFile {
+    pub path: PathBuf,
+    /// The path as it is shown: from the folder of the catalog, if the file is below it.
+    pub label: String,
+    pub text: String,
 }
 
 /// The source of spells. Surfaces do not know files; the program that opens the service does.
@@ -57,6 +66,23 @@ pub trait SpellCatalog: Send + Sync {
     /// Builds the cantrip of a spell that [`SpellCatalog::read_spell`] returned and that was changed for a trial.
     fn build_spell<'a>(&'a self, spell: &'a Spell) -> BoxFuture<'a, Result<Cantrip, Refusal>> {
         ready(Err(codes::not_found("spell", spell.name.as_str()).into())).boxed()
+    }
+
+    /// Returns the file of a spell, with its text as it is now. A service that is given its cantrips has no files, and
+    /// the built-in spell has none.
+    fn spell_file<'a>(&'a self, spell: &'a str) -> BoxFuture<'a, Result<SpellFile, Refusal>> {
+        ready(Err(codes::not_found("file", spell).into())).boxed()
+    }
+
+    /// Replaces the text of a spell's file. It is refused if the text is not `before` any more: somebody else has
+    /// changed it.
+    fn replace_spell<'a>(
+        &'a self,
+        path: &'a Path,
+        _before: &'a str,
+        _text: &'a str,
+    ) -> BoxFuture<'a, Result<(), Refusal>> {
+        ready(Err(codes::not_found("file", path.display().to_string()).into())).boxed()
     }
 
     /// Returns the working directories of a spell's gates, by gate. They are for display, not for decisions.

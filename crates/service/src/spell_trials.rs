@@ -3,8 +3,9 @@
 //! The copies of a trial lie in a folder that is named by its run, so a trial that another process goes on with finds
 //! the files as the first one left them. They are removed when the cast has ended.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use cantrip::canon::RunId;
 use cantrip::crystal::Price;
@@ -12,28 +13,42 @@ use cantrip::loom::{Actor, Error, Loom};
 use cantrip::reply::{Refusal, codes};
 use cantrip::{Cantrip, CastOptions, CastReply, HumanDecision, OwnerError, PendingApproval, Runtime, Waiting};
 use cantrip::{owner_of, store_refusal};
+use cantrip_ds::contract::VariantPatch;
 use cantrip_ds::job::CostBound;
-use cantrip_improve::eval::{RemovedGate, SpellTrial, SpellTrials, TriedSpell};
-use cantrip_spell::{Spell, TrialCopies};
+use cantrip_improve::eval::{RemovedGate, SpellTexts, SpellTrial, SpellTrials, TriedSpell};
+use cantrip_spell::{Spell, SpellChange, TrialCopies};
 use futures_util::future::BoxFuture;
+use serde_json::Value;
 
 use crate::Service;
 
-/// Casts the trials of an evaluation with the spells of a service.
+/// Casts the trials of one job with the spells of a service.
 pub(crate) struct ServiceSpellTrials {
     service: Service,
+    /// The spells as they were first looked at, by name. A spell whose file was edited since is another candidate, so
+    /// its trials would not belong to the job.
+    seen: Mutex<HashMap<String, Value>>,
 }
 
 impl Service {
     /// Returns the caster of spells for trials.
     pub(crate) fn spell_trials(&self) -> Arc<dyn SpellTrials> {
-        Arc::new(ServiceSpellTrials { service: self.clone() })
+        Arc::new(ServiceSpellTrials { service: self.clone(), seen: Mutex::default() })
     }
 }
 
 impl SpellTrials for ServiceSpellTrials {
     fn tried<'a>(&'a self, spell: &'a str, gates: &'a [String]) -> BoxFuture<'a, Result<TriedSpell, Refusal>> {
-        Box::pin(self.look_at(spell, gates))
+        Box::pin(self.look_at(spell, None, gates))
+    }
+
+    fn tried_variant<'a>(
+        &'a self,
+        spell: &'a str,
+        patch: &'a VariantPatch,
+        gates: &'a [String],
+    ) -> BoxFuture<'a, Result<TriedSpell, Refusal>> {
+        Box::pin(self.look_at(spell, Some(patch), gates))
     }
 
     fn cast(&self, trial: SpellTrial) -> BoxFuture<'_, Result<CastReply, Refusal>> {
@@ -42,13 +57,14 @@ impl SpellTrials for ServiceSpellTrials {
 }
 
 impl ServiceSpellTrials {
-    async fn look_at(&self, name: &str, gates: &[String]) -> Result<TriedSpell, Refusal> {
-        let spell = self.service.spells().read_spell(name).await?;
+    async fn look_at(&self, name: &str, patch: Option<&VariantPatch>, gates: &[String]) -> Result<TriedSpell, Refusal> {
+        let spell = self.read_variant(name, patch).await?;
         let found = spell.trial_gates(gates)?;
         let roots = spell.trial_roots();
         blocking(move || TrialCopies::check(&roots)).await?;
         let cantrip = self.build(&spell.for_trial(gates, &TrialCopies::none())?).await?;
         let removed = found.removed.into_iter();
+        let texts = changeable_texts(&spell, &cantrip);
         Ok(TriedSpell {
             name: spell.name,
             cantrip_id: cantrip.id().to_string(),
@@ -57,7 +73,27 @@ impl ServiceSpellTrials {
             removed: removed.map(|(gate, reason)| RemovedGate { gate, reason: reason.as_str().to_owned() }).collect(),
             let_through: found.let_through,
             worst: worst_cast(&cantrip),
+            texts,
         })
+    }
+
+    /// Reads a spell, with the changes of a variant if there are any. A spell that was edited since it was first read
+    /// is refused.
+    async fn read_variant(&self, name: &str, patch: Option<&VariantPatch>) -> Result<Spell, Refusal> {
+        let spell = self.service.spells().read_spell(name).await?;
+        let resolved = spell.resolved();
+        let is_as_before = {
+            let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+            *seen.entry(name.to_owned()).or_insert_with(|| resolved.clone()) == resolved
+        };
+        if !is_as_before {
+            let wanted = "the spell as it was when the job began";
+            return Err(codes::wrong_state("spell", name, "changed", "going on with the job", wanted).into());
+        }
+        match patch {
+            Some(patch) => Ok(spell.with_change(&change_of(patch))?),
+            None => Ok(spell),
+        }
     }
 
     async fn build(&self, spell: &Spell) -> Result<Cantrip, Refusal> {
@@ -65,7 +101,7 @@ impl ServiceSpellTrials {
     }
 
     async fn cast_trial(&self, trial: SpellTrial) -> Result<CastReply, Refusal> {
-        let spell = self.service.spells().read_spell(&trial.spell).await?;
+        let spell = self.read_variant(&trial.spell, trial.patch.as_ref()).await?;
         let (roots, into) = (spell.trial_roots(), trial_folder(trial.run));
         let folder = into.clone();
         let copies = blocking(move || TrialCopies::make(&roots, &folder)).await?;
@@ -123,6 +159,25 @@ impl ServiceSpellTrials {
     }
 }
 
+/// Returns the changes of a variant, as the reader of spells makes them.
+pub(crate) fn change_of(patch: &VariantPatch) -> SpellChange {
+    SpellChange { system_prompt: patch.call.clone(), descriptions: patch.gates.clone(), wards: patch.wards.clone() }
+}
+
+/// Returns the values of a spell that a compile may change. A gate that the trials do not have is left out: a trial
+/// would not show what its description does.
+fn changeable_texts(spell: &Spell, tried: &Cantrip) -> SpellTexts {
+    let described = spell.described_gates().filter_map(|gate| {
+        let found = tried.circle().gate(&gate.name)?;
+        Some((found.name().to_owned(), found.spec().description.clone()))
+    });
+    SpellTexts {
+        call: spell.call.prompt().unwrap_or_default().to_owned(),
+        gates: described.collect(),
+        wards: spell.wards.clone(),
+    }
+}
+
 /// The actor that refuses what an evaluation would have to ask a person.
 const NOBODY: &str = "nobody";
 
@@ -130,7 +185,7 @@ const NOBODY: &str = "nobody";
 const OF_WARD: &str = "approval_required.ward";
 
 /// Returns true if a ward, and not an amount of money, requires the approval.
-fn is_of_ward(asked: &PendingApproval) -> bool {
+pub(crate) fn is_of_ward(asked: &PendingApproval) -> bool {
     asked.reason_code.as_deref().is_none_or(|code| code == OF_WARD)
 }
 

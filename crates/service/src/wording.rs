@@ -1,9 +1,11 @@
-//! Numbers and verdicts of evaluations in words, the same on a terminal, in a page and in a message.
+//! Numbers and verdicts of evaluations and compiles in words, the same on a terminal, in a page and in a message.
 //!
 //! Every number is made from whole micro-units by exact rounding, so two surfaces never show different digits.
 
 use cantrip::canon::{Currency, Money};
-use cantrip_ds::contract::{EvalReport, EvalStatus, EvalVerdict, Split};
+use cantrip_ds::contract::{
+    CandidateId, CompileCandidatePart, CompileReport, EvalReport, EvalStatus, EvalVerdict, Split,
+};
 use cantrip_improve::eval::SuggestedAction;
 
 /// Returns a number of micro-units with this many places, 0 to 6, rounded half away from zero.
@@ -106,6 +108,45 @@ pub fn next_command(report: &EvalReport, action: SuggestedAction) -> Option<Stri
         SuggestedAction::Promote => Some(format!("pointer promote {signature} {artifact}")),
         SuggestedAction::Canary => Some(format!("pointer canary {signature} {artifact} --percent 10")),
         SuggestedAction::Keep => None,
+    }
+}
+
+/// Returns true if a compile chose another candidate than its base.
+pub fn has_winner(report: &CompileReport) -> bool {
+    report.selected.as_ref().is_some_and(|selected| *selected != report.base)
+}
+
+/// Returns how a candidate was made: `reflect on instructions, from art_fa31`.
+pub fn candidate_origin(candidate: &CompileCandidatePart) -> String {
+    let op = candidate.op.to_string();
+    // A step that is called like the slot that it changes is named once.
+    let other_slot = candidate.component.as_ref().filter(|slot| **slot != op);
+    let component = other_slot.map_or_else(String::new, |slot| format!(" on {slot}"));
+    let parents: Vec<&str> = candidate.parents.iter().map(|id| short_id(id.as_str())).collect();
+    let from = if parents.is_empty() { String::new() } else { format!(", from {}", parents.join(" and ")) };
+    format!("{op}{component}{from}")
+}
+
+/// Returns the outcome of a compile as one sentence.
+pub fn compile_outcome(report: &CompileReport) -> String {
+    let holdout = |id: &CandidateId| report.candidate(id).and_then(|candidate| candidate.holdout);
+    let told = |mean: Option<u64>| mean.map_or_else(|| "no score".to_owned(), |mean| score(micro(mean)));
+    let (base, start) = (short_id(report.base.as_str()), told(holdout(&report.base)));
+    let found = match report.selected.as_ref().filter(|selected| **selected != report.base) {
+        Some(selected) => format!(
+            "{} is the best of {} candidates: {} on holdout, {start} at the start",
+            short_id(selected.as_str()),
+            report.candidates.len(),
+            told(holdout(selected))
+        ),
+        None => format!("no candidate is better than {base} ({start} on holdout), so nothing was tested"),
+    };
+    match report.status {
+        EvalStatus::Succeeded => found,
+        EvalStatus::BudgetExhausted => format!("budget exhausted: {found}"),
+        EvalStatus::Incomplete | EvalStatus::Cancelled | EvalStatus::Failed => {
+            format!("{}: {found}", report.status.as_str())
+        }
     }
 }
 
@@ -296,6 +337,50 @@ mod tests {
         assert_eq!(
             verdict(&incomplete),
             "incomplete: 7 trials have no score (7 infrastructure); it supports no promotion"
+        );
+    }
+
+    fn compile_report(selected: &str, status: &str) -> CompileReport {
+        let hash = format!("sha256:{}", "0".repeat(64));
+        let (base, winner) = (format!("art_fa31{}", "0".repeat(28)), format!("art_81c1{}", "0".repeat(28)));
+        let candidate = |id: &str, ordinal: u64, holdout: u64| {
+            let is_base = ordinal == 0;
+            serde_json::json!({"compiled_id": id, "ordinal": ordinal, "op": if is_base { "base" } else { "reflect" },
+                "parents": if is_base { vec![] } else { vec![base.clone()] },
+                "component": if is_base { None } else { Some("instructions") }, "accepted": true, "reason": null,
+                "holdout": holdout, "trials": 41, "per_call": 0})
+        };
+        let body = serde_json::json!({"v": 1, "kind": "compile_report", "report_id": format!("cmp_{}", "0".repeat(24)),
+            "job_hash": hash, "status": status, "signature_id": "@me/support/Triage.v1", "dataset_hash": hash,
+            "metric_hash": hash, "optimiser": {"id": "gepa.v1", "options": {}},
+            "models": {"task": null, "teacher": null, "reflect": null, "judge": null}, "seed": "default",
+            "compiler_version": "improve.v1", "base": base,
+            "selected": if selected == "winner" { winner.clone() } else { base.clone() },
+            "candidates": [candidate(&base, 0, 205_128), candidate(&winner, 1, 512_821)],
+            "curve": [[41, 205_128], [82, 512_821]], "proposals": {"made": 1, "rejected": {}, "accepted": 1},
+            "trials": {"train": 0, "holdout": 82, "test": 0, "unscored": 0},
+            "budget": {"asked": {"currency": null, "amount": null, "calls": null, "proposals": null},
+                "used": {"currency": null, "amount": 0, "unreconciled": 0, "calls": 82, "proposals": 1}},
+            "optimism": null, "eval_id": null, "suggestion": {"action": "keep", "reason": "nothing was tested"},
+            "created_at": "2026-02-19T02:00:00.000Z"});
+        CompileReport::from_value(&body).expect("a report")
+    }
+
+    #[test]
+    fn the_outcome_of_a_compile_names_the_winner_or_the_base() {
+        let found = compile_report("winner", "succeeded");
+        assert!(has_winner(&found));
+        assert_eq!(
+            compile_outcome(&found),
+            "art_81c1 is the best of 2 candidates: 0.513 on holdout, 0.205 at the start"
+        );
+        assert_eq!(candidate_origin(&found.candidates[1]), "reflect on instructions, from art_fa31");
+        assert_eq!(candidate_origin(&found.candidates[0]), "base");
+        let kept = compile_report("base", "budget_exhausted");
+        assert!(!has_winner(&kept));
+        assert_eq!(
+            compile_outcome(&kept),
+            "budget exhausted: no candidate is better than art_fa31 (0.205 on holdout), so nothing was tested"
         );
     }
 

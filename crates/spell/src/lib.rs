@@ -15,6 +15,8 @@
 //! ```
 
 mod build;
+mod change;
+mod edit;
 mod endpoint;
 mod gates;
 pub mod limits;
@@ -42,6 +44,7 @@ use cantrip_reply::{Invalid, Refusal, ReplyDraft, codes};
 use serde_json::{Value, json};
 use url::Url;
 
+pub use change::SpellChange;
 pub use endpoint::EndpointSpell;
 pub use gates::{GateKind, GateSpell, InlineOrFile};
 pub use new_spell::{DEFAULT, NewFile, default_spell, new_spell_files};

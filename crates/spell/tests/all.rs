@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot begin may stop")]
 
+mod change;
 mod servers;
 mod spell;
 mod trial;

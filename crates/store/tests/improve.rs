@@ -5,7 +5,10 @@
 
 mod support;
 
-use cantrip_contract::{ContractFault, EvalStatus, ImproveFault, ImproveRow, JobStatus, Split};
+use cantrip_contract::{
+    ContractFault, ContractRow, EvalStatus, GuardAction, GuardRow, ImproveFault, ImproveRow, JobStatus, Signature,
+    SignatureOrigin, SignatureRow, Split,
+};
 use cantrip_loom::{
     AppendOutcome, Conflict, Improvements, JobClosed, JobScored, Journal, Loom, PageRequest, Seq, Step,
 };
@@ -22,6 +25,7 @@ on_both! {
     an_edited_row_is_named,
     two_stores_open_a_job_once,
     two_stores_never_take_the_same_look,
+    two_stores_count_the_first_look_of_a_guard_once,
     a_store_without_datasets_gets_them,
     a_large_dataset_is_one_step,
 }
@@ -204,6 +208,46 @@ async fn two_stores_never_take_the_same_look<K: Kit>(kit: K) {
     let looks = two.looks(spell("count"), PageRequest::FIRST).await.unwrap().items;
     assert_eq!(looks.iter().map(|look| look.k).collect::<Vec<_>>(), [1, 2, 3, 4, 5, 6, 7, 8]);
     assert_eq!(one.verify_rows().await.unwrap(), Vec::<String>::new());
+}
+
+async fn two_stores_count_the_first_look_of_a_guard_once<K: Kit>(kit: K) {
+    let (one, two) = (kit.store(), kit.again().unwrap());
+    let mut weaver = LoomWriter::new(one);
+    let text = serde_json::json!({"type": "object", "required": ["text"], "properties": {"text": {"type": "string"}}});
+    for version in 1..=16 {
+        let signature = Signature::builder("@case/text", "Sort", version)
+            .description("A case.")
+            .instructions("Sort it.")
+            .system("{{ instructions }}")
+            .user("{{ inputs.text | fence('text') }}")
+            .input(text.clone())
+            .output(text.clone())
+            .build()
+            .unwrap();
+        let row = SignatureRow::new(&signature, SignatureOrigin::Api, "ann", weaver.now());
+        let step = Step::outside_runs(weaver.step_id()).contract(ContractRow::Signature(Box::new(row)));
+        assert_eq!(one.append(step).await.unwrap(), AppendOutcome::Committed(Seq::START));
+        // There is no row yet that a transaction could lock.
+        let row = GuardRow {
+            signature_id: signature.id().clone(),
+            action: GuardAction::Alert,
+            margin_micro: 20_000,
+            canary_audit: None,
+            looks: 1,
+            updated_at: weaver.now(),
+            by: "guard".to_owned(),
+        };
+        let look = || improve(ImproveRow::Guard { row: Box::new(row.clone()), expected_looks: Some(0) });
+        let steps: Vec<Step> = (0..4).map(|_| Step::outside_runs(weaver.step_id()).contract(look())).collect();
+        let writers = steps
+            .into_iter()
+            .enumerate()
+            .map(|(number, step)| if number % 2 == 0 { one.append(step) } else { two.append(step) });
+        let answers = join_all(writers).await;
+        let counted = answers.iter().filter(|answer| matches!(answer, Ok(AppendOutcome::Committed(_)))).count();
+        assert_eq!(counted, 1, "{answers:?}");
+    }
+    assert_eq!(two.guards().await.unwrap().len(), 16);
 }
 
 async fn a_store_without_datasets_gets_them<K: Kit>(kit: K) {

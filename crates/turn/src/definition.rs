@@ -270,6 +270,11 @@ impl Definition {
         Self::new(Settings { name: self.lasting_name(), ..self.settings.clone() }.with_crystal(crystal))
     }
 
+    /// Returns the definition with another circle: another id, the same call and crystal.
+    pub fn with_circle(&self, circle: Circle) -> Result<Self, CantripFaults> {
+        Self::new(Settings { name: self.lasting_name(), circle, ..self.settings.clone() })
+    }
+
     /// Returns the definition with an answer of this JSON Schema: another id, the same call and crystal.
     pub fn with_answer_schema(&self, schema: Value) -> Result<Self, CantripFaults> {
         let circle = self.circle().with_answer_schema(schema);

@@ -6,6 +6,7 @@
 //! dependencies of a gate (a root, a client, a person) are given when the gate is made; a call carries only arguments
 //! and the identity of the caller.
 
+pub(crate) mod answered;
 pub mod builtin;
 mod call;
 mod function;
@@ -24,6 +25,7 @@ use cantrip_canon::Money;
 use cantrip_reply::{Refusal, ReplyDraft, Success};
 use serde_json::{Map, Value};
 
+pub use answered::{AnsweringCall, CallAnswer, CallAnswers};
 pub use call::{Call, Effects, Identity, RecordedEffects};
 pub use function::{
     FunctionGate, IntoGateResult, NoArguments, gate, gate_with_call, outcome, parameters, parse_arguments,

@@ -219,7 +219,8 @@ fn delimiter(text: &str) -> Result<u8, String> {
     }
 }
 
-fn time(text: &str) -> Result<Timestamp, String> {
+/// Reads a day or a time.
+pub(super) fn time(text: &str) -> Result<Timestamp, String> {
     let whole = match text.len() {
         10 => format!("{text}T00:00:00.000Z"),
         20 => text.replace('Z', ".000Z"),

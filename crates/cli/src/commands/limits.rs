@@ -29,6 +29,7 @@ const ROOMS: &[(&str, &[Limit])] = &[
     ("cantrip", cantrip::limits::ALL),
     ("spell", cantrip_spell::limits::ALL),
     ("ds", cantrip_ds::limits::ALL),
+    ("search", cantrip_search::limits::ALL),
     ("improve", cantrip_improve::limits::ALL),
     ("service", cantrip_service::limits::ALL),
     ("pages", cantrip_pages::limits::ALL),

@@ -1,12 +1,9 @@
 //! `cantrip loom`: reads, verifies, rewards, exports and imports the records of casts.
 
 mod carry;
-mod diff;
-pub(crate) mod draw;
 mod fork;
-pub(crate) mod read;
+mod read;
 mod replay;
-mod tree;
 
 use std::process::ExitCode;
 
@@ -19,9 +16,12 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::{CommandReply, Outcome};
-use crate::args::ids;
+use crate::args::ids::{self, Part};
 use cantrip_local::store::{self, Access, StoreTarget};
 use cantrip_settings::current_folder;
+use cantrip_terminal::loom::{
+    Diff, ShownThread, Tree, draw_looms, draw_thread, draw_turn, draw_verified, read_diff, read_tree,
+};
 use cantrip_terminal::present::{Present, say};
 
 /// Show, fork, replay, compare, verify, rate, export and import looms (the recorded turns of casts).
@@ -78,7 +78,20 @@ enum LoomAction {
 
     Fork(fork::Fork),
     Replay(replay::Replay),
-    Diff(diff::Compare),
+
+    /// Compare two threads: where they diverge, and what differs turn by turn.
+    ///
+    /// A single thread is compared with the latest one. Without arguments, the latest fork is compared with its
+    /// original.
+    #[command(after_help = "Examples:\n  cantrip loom diff\n  cantrip loom diff ent_06cyf9 ent_06d1a2\n  \
+                            cantrip loom diff turn_06cyf9 @last --json")]
+    Diff {
+        /// The last turn of the first thread, or its entity, cast or run.
+        a: Option<String>,
+
+        /// The last turn of the second thread, or its entity, cast or run.
+        b: Option<String>,
+    },
 
     /// Verify the store: every hash, the hash chain of every run, every body.
     #[command(after_help = "Examples:\n  cantrip loom verify\n  cantrip loom verify --store sqlite:FILE")]
@@ -113,11 +126,6 @@ enum LoomAction {
     Import(carry::Import),
 }
 
-fn count_noun(count: impl TryInto<u64>, one: &str, several: &str) -> String {
-    let count = count.try_into().unwrap_or(u64::MAX);
-    format!("{count} {}", if count == 1 { one } else { several })
-}
-
 impl LoomCommand {
     pub(crate) async fn run(&self, guard: &Guard, present: Present) -> ExitCode {
         let (guarded, text) = match self.execute(guard, present).await {
@@ -139,7 +147,7 @@ impl LoomCommand {
             | LoomAction::Show { .. }
             | LoomAction::Thread { .. }
             | LoomAction::Replay(_)
-            | LoomAction::Diff(_)
+            | LoomAction::Diff { .. }
             | LoomAction::Export(_) => Access::Read,
             LoomAction::Reward { .. } | LoomAction::Import(_) | LoomAction::Fork(_) => Access::Write,
             LoomAction::Verify => return Ok(verify_store(guard, self.place()?).await.into()),
@@ -148,16 +156,19 @@ impl LoomCommand {
         let loom = store.loom.clone();
         let told = match &self.what {
             LoomAction::Ls => {
-                read_reply(guard, json, "looms", read::looms(&store).await?, |looms| draw::looms(looms)).await?
+                read_reply(guard, json, "looms", read::looms(&store).await?, |looms| draw_looms(looms)).await?
             }
             LoomAction::Tree { of } => {
-                let tree = tree::read(&loom, of.as_deref()).await?;
-                read_reply(guard, json, "tree", tree, tree::Tree::draw).await?
+                let (of, only) = match ids::part(&loom, of.as_deref()).await? {
+                    Part::Loom(of) => (of, None),
+                    Part::Entity(of, entity) => (of, Some(entity)),
+                };
+                read_reply(guard, json, "tree", read_tree(&loom, of, only).await?, Tree::draw).await?
             }
             LoomAction::Show { turn } => {
                 let id = ids::turn(&loom, turn.as_deref()).await?;
                 let turn = loom.turn(id).await.map_err(|error| store_refusal(&error))?;
-                read_reply(guard, json, &format!("turn {id}"), turn, draw::turn).await?
+                read_reply(guard, json, &format!("turn {id}"), turn, draw_turn).await?
             }
             LoomAction::Thread { of, last } => {
                 let leaf = ids::turn(&loom, of.as_deref()).await?;
@@ -166,15 +177,20 @@ impl LoomCommand {
                     None => loom.thread(leaf).await,
                 };
                 let thread = thread.map_err(|error| store_refusal(&error))?;
-                let thread = read::ShownThread::of(&loom, thread).await?;
-                read_reply(guard, json, &format!("thread {leaf}"), thread, draw::thread).await?
+                let thread = ShownThread::of(&loom, thread).await?;
+                read_reply(guard, json, &format!("thread {leaf}"), thread, draw_thread).await?
             }
             LoomAction::Fork(fork) => return fork.run(store, guard, present).await.map(Outcome::Printed),
             LoomAction::Replay(replay) => replay.execute(&store, guard).await?,
-            LoomAction::Diff(compare) => {
-                let diff = compare.read(&loom).await?;
+            LoomAction::Diff { a, b } => {
+                let b = ids::turn(&loom, b.as_deref()).await?;
+                let a = match a {
+                    Some(a) => Some(ids::turn(&loom, Some(a)).await?),
+                    None => None,
+                };
+                let diff = read_diff(&loom, a, b).await?;
                 let diff = if json { diff.truncate() } else { diff };
-                read_reply(guard, json, "difference", diff, diff::Diff::draw).await?
+                read_reply(guard, json, "difference", diff, Diff::draw).await?
             }
             LoomAction::Reward { turn, value, by, note } => {
                 let turn = ids::turn(&loom, turn.as_deref()).await?;
@@ -232,7 +248,7 @@ async fn verify_store(guard: &Guard, place: StoreTarget) -> CommandReply {
     let mut text = String::new();
     let verified = guard.call(Call::surface("loom"), |rb| async {
         rb.answer(inspect_store(place).await.map(|(name, found)| {
-            text = draw::verified(&name, &found);
+            text = draw_verified(&name, &found);
             codes::verified(name, found.records).data(found)
         }))
     });

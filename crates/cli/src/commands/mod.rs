@@ -2,8 +2,10 @@
 
 pub(crate) mod acp;
 pub(crate) mod artifact;
+pub(crate) mod backtest;
 pub(crate) mod cast;
 pub(crate) mod codes;
+pub(crate) mod compile;
 pub(crate) mod completions;
 pub(crate) mod confirm;
 #[cfg(feature = "conformance")]
@@ -12,6 +14,8 @@ pub(crate) mod dataset;
 pub(crate) mod doctor;
 pub(crate) mod eval;
 mod export_lines;
+pub(crate) mod improve;
+mod job;
 pub(crate) mod limits;
 pub(crate) mod loom;
 pub(crate) mod mcp;

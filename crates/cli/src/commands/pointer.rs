@@ -1,5 +1,7 @@
 //! `cantrip pointer`: which artifact of a signature is live, the canary, and the rollback.
 
+mod guard;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,6 +14,7 @@ use cantrip_ds::contract::{
 use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_service::{PointerRequest, PreviewCallers, Promotion, RolloutAction, RolloutPreview, Service};
 
+use self::guard::GuardArguments;
 use super::{CommandReply, Context, run_on_store, with_text};
 use crate::args::{ids, input_files, signatures};
 use cantrip_local::store::Access;
@@ -28,6 +31,7 @@ use cantrip_terminal::present::Present;
     after_help = "Name a signature by its id or the last part of it: Classify, text/Classify.v1. The id of an artifact \
                   may be shortened to a unique prefix.\n\nExamples:\n  cantrip pointer set Classify art_fa314739\n  \
                   cantrip pointer canary Classify art_5d4b --percent 10\n  cantrip pointer preview Classify --keys 20\n  \
+                  cantrip pointer guard Classify --on clear\n  \
                   cantrip pointer promote Classify\n  \
                   cantrip pointer rollback Classify"
 )]
@@ -162,6 +166,14 @@ enum PointerAction {
         #[command(flatten)]
         by: Changing,
     },
+
+    /// Set the guard of a canary: what happens if it is worse than the primary.
+    ///
+    /// A guard looks when the canary has 50, 100, 200, 400 ... labelled units: root runs with a verdict, a reward or a
+    /// failed call. `cantrip serve` looks every minute, and `cantrip eval --live` looks too. A guard never promotes.
+    #[command(after_help = "Examples:\n  cantrip pointer guard Classify --on clear\n  \
+                            cantrip pointer guard Classify --on alert --margin 0.05")]
+    Guard(GuardArguments),
 
     /// Undo the last change that is still in effect, or all changes back to an audit record, including that one.
     #[command(after_help = "Examples:\n  cantrip pointer rollback Classify\n  \
@@ -323,6 +335,7 @@ impl PointerAction {
                 let promotion = Promotion { artifact, bar, forced: *force, evaluation, eval, not_reproducible };
                 service.promote(by.of(signature)?, promotion).await
             }
+            Self::Guard(guard) => return guard.execute(service).await,
             Self::Rollback { signature, to, by } => {
                 let signature = signatures::resolve_signature(&catalog, signature).await?;
                 let to = ids::optional(to.as_ref().map(|asked| ids::audit(loom, &signature, asked))).await?;

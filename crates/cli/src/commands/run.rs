@@ -2,7 +2,6 @@
 
 mod cancel;
 mod changes;
-mod costs;
 mod decide;
 mod job;
 mod list;

@@ -36,6 +36,9 @@ enum Shape {
     /// The report of an evaluation, as `cantrip eval show --json` prints it.
     #[value(name = "eval_report")]
     EvalReport,
+    /// The report of a compile, as `cantrip compile show --json` prints it.
+    #[value(name = "compile_report")]
+    CompileReport,
     /// The HTTP API of `cantrip serve` as OpenAPI: the page that it serves at /openapi.json.
     Openapi,
 }
@@ -50,6 +53,7 @@ impl Schema {
             Shape::Dataset => cantrip_ds::contract::dataset_schema(),
             Shape::Metric => cantrip_ds::contract::metric_schema(),
             Shape::EvalReport => cantrip_ds::contract::eval_report_schema(),
+            Shape::CompileReport => cantrip_ds::contract::compile_report_schema(),
             Shape::Openapi => cantrip_serve::http::openapi(),
         }
     }

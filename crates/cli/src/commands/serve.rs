@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_serve::http::{HttpServer, Options, Tokens};
-use cantrip_serve::{SpellHost, Takeover};
+use cantrip_serve::{GuardWatch, SpellHost, Takeover};
 use cantrip_service::SpellSummary;
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -18,6 +18,7 @@ use cantrip_local::process::{self, Presence};
 use cantrip_local::runtime::runtime_without_predictor;
 use cantrip_local::spell_catalog::{BUILT_IN, FileSpellCatalog};
 use cantrip_local::store::{self, Access};
+use cantrip_terminal::guard::draw_event;
 use cantrip_terminal::present::{DIM, Present, quoted, say};
 
 /// Run an HTTP server for the spells of this project, described at /openapi.json.
@@ -84,12 +85,15 @@ impl Serve {
         say(&format!("listening on http://{bound} {DIM}· {}{DIM:#}", store.name));
         say(&introduction(&host.local_service().spells().spells(), bound, self.authorization(tokens.is_some())));
         let looking = tokio::spawn(look_for_runs(host.clone(), store.is_shared, !self.no_resume));
+        let guards = GuardWatch::new(host.clone()).with_listener(|event| say(&draw_event(event)));
+        let watching = tokio::spawn(async move { guards.run().await });
         let http = HttpServer::new(host, Options { tokens, ..Options::default() });
         let stop = async move {
             wait_for_stop_signal().await;
             // A run that is handed back from here on is left for another server.
             looking.abort();
-            let _ = looking.await;
+            watching.abort();
+            let _ = (looking.await, watching.await);
         };
         http.serve(listener, stop)
             .await

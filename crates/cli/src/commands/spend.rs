@@ -1,6 +1,5 @@
 //! `cantrip spend`: authorizations, reservations, spending, and the check that the ledger balances.
 
-use std::fmt::Write as _;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -10,13 +9,14 @@ use cantrip::loom::{AnyLoom, PageRequest, ReservationFilter};
 use cantrip_canon::Clock;
 use cantrip_reply::{Guard, Refusal, codes};
 use cantrip_service::{ChangeReason, Service};
-use cantrip_spend::{Authorization, AuthorizationMode, Constraints, Payer, ReservationRow, Scope, Terms, Verdict};
+use cantrip_spend::{AuthorizationMode, Constraints, Payer, Scope, Terms, Verdict};
 use serde_json::Value;
 
 use super::{CommandReply, Context, run_on_store, with_text};
 use crate::args::ids;
 use cantrip_local::store::Access;
-use cantrip_terminal::present::{BOLD, DIM, Present, strip_control};
+use cantrip_terminal::present::Present;
+use cantrip_terminal::spend::{draw_authorization, draw_authorizations, draw_reservations};
 
 /// Manage budgets: authorize, list and revoke spending, and verify the ledger.
 ///
@@ -226,10 +226,10 @@ impl SpendAction {
                 let drawn = format!("{id}\n");
                 (guarded, drawn)
             }
-            Self::Ls => with_text(service.authorizations(PageRequest::FIRST).await, list_authorizations),
+            Self::Ls => with_text(service.authorizations(PageRequest::FIRST).await, draw_authorizations),
             Self::Show { authorization } => {
                 let id = ids::authorization(loom, authorization.as_deref().unwrap_or("auth_local")).await?;
-                with_text(service.authorization(id).await, show_authorization)
+                with_text(service.authorization(id).await, draw_authorization)
             }
             Self::Revoke { authorization, why } => {
                 let id = ids::authorization(loom, authorization).await?;
@@ -237,7 +237,7 @@ impl SpendAction {
             }
             Self::Reservations(listing) => {
                 let wanted = listing.wanted(loom).await?;
-                with_text(service.reservations(wanted, PageRequest::FIRST).await, list_reservations)
+                with_text(service.reservations(wanted, PageRequest::FIRST).await, draw_reservations)
             }
             Self::Reconcile { reservation, paid, nothing: _, why } => {
                 let id = ids::reservation(loom, reservation).await?;
@@ -337,106 +337,4 @@ impl Listing {
         });
         Ok(ReservationFilter { authorization, run, state })
     }
-}
-
-fn amount(micros: i64, currency: Currency) -> String {
-    match Money::new(micros.abs(), currency) {
-        Ok(money) if micros < 0 => format!("-{money}"),
-        Ok(money) => money.to_string(),
-        Err(_) => format!("{micros} micros {currency}"),
-    }
-}
-
-fn list_authorizations(value: &Value) -> Option<String> {
-    let listed: Vec<Authorization> = serde_json::from_value(value.get("items")?.clone()).ok()?;
-    let mut text = String::new();
-    for row in listed {
-        let (terms, money) = (row.terms(), |micros| amount(micros, row.terms().currency));
-        let left = row.remaining().map_or_else(|| "no total".to_owned(), |left| format!("{} left", money(left)));
-        let over = if terms.revoked_at.is_some() { ", revoked" } else { "" };
-        let _ = writeln!(
-            text,
-            "{BOLD}{}{BOLD:#}  {}  {}{over}  {} spent, {} held, {left}",
-            row.id,
-            strip_control(terms.owner.as_str()),
-            strip_control(terms.mode.as_str()),
-            money(row.totals.spent),
-            money(row.totals.reserved),
-        );
-    }
-    Some(text)
-}
-
-fn show_authorization(value: &Value) -> Option<String> {
-    let row: Authorization = serde_json::from_value(value.get("authorization")?.clone()).ok()?;
-    let (terms, money) = (row.terms(), |micros| amount(micros, row.terms().currency));
-    let mut text = format!("{BOLD}{}{BOLD:#}, revision {}\n", row.id, row.agreement.revision);
-    let _ = writeln!(text, "  owner    {}", strip_control(terms.owner.as_str()));
-    let _ = writeln!(text, "  mode     {}", strip_control(terms.mode.as_str()));
-    let scope =
-        [("run", &terms.scope.run_id), ("entity", &terms.scope.thread_id), ("agent", &terms.scope.autopilot_id)];
-    for (name, id) in scope {
-        if let Some(id) = id {
-            let _ = writeln!(text, "  {name:<8} {}", strip_control(id));
-        }
-    }
-    let _ = writeln!(text, "  spent    {}", money(row.totals.spent));
-    let _ = writeln!(text, "  held     {}", money(row.totals.reserved));
-    if let Some(left) = row.remaining() {
-        let _ = writeln!(text, "  left     {}", money(left));
-    }
-    let limits = [
-        ("total", terms.max_total),
-        ("per call", terms.max_per_call),
-        ("per day", terms.max_per_day),
-        ("ask from", terms.threshold),
-    ];
-    for (name, limit) in limits {
-        if let Some(limit) = limit {
-            let _ = writeln!(text, "  {name:<8} {}", money(limit));
-        }
-    }
-    for (name, at) in [("expires", terms.expires_at), ("revoked", terms.revoked_at)] {
-        if let Some(at) = at {
-            let _ = writeln!(text, "  {name:<8} {at}");
-        }
-    }
-    for change in value.get("agreements")?.as_array()? {
-        let told = |key: &str| strip_control(change.get(key).and_then(Value::as_str).unwrap_or_default());
-        let revision = change.get("revision").and_then(Value::as_u64).unwrap_or(0);
-        let _ = writeln!(
-            text,
-            "{DIM}  revision {revision}, {} by {}: {}{DIM:#}",
-            told("at"),
-            told("actor"),
-            told("reason")
-        );
-    }
-    Some(text)
-}
-
-fn list_reservations(value: &Value) -> Option<String> {
-    let listed: Vec<ReservationRow> = serde_json::from_value(value.get("items")?.clone()).ok()?;
-    let mut text = String::new();
-    for ReservationRow { row, .. } in &listed {
-        let terms = row.terms();
-        let came = match row.state_name() {
-            "committed" => format!(", cost {}", amount(row.spent_micros(), terms.amount.currency())),
-            _ => String::new(),
-        };
-        let _ = writeln!(
-            text,
-            "{BOLD}{}{BOLD:#}  {}  {}{came}  {DIM}{}, attempt {}, {}{DIM:#}",
-            terms.id(),
-            row.state_name(),
-            terms.amount,
-            terms.call,
-            terms.attempt,
-            terms.authorization,
-        );
-    }
-    if value["next"].is_u64() {
-        let _ = writeln!(text, "{DIM}there are more: narrow them with --state, --run or --authorization{DIM:#}");
-    }
-    Some(text)
 }

@@ -2,6 +2,7 @@
 
 mod budget;
 mod cast;
+mod compile;
 mod crash;
 mod receipt;
 mod rollout;
@@ -22,7 +23,7 @@ const EVENTS: &str = include_str!("../../../../examples/turn.jsonl");
 /// Show the main features at work. Needs no API key and no service.
 ///
 /// It shows a cast, a fork, a replay, a killed process that costs nothing, a budget, an approval, a predict with its
-/// receipt, a canary and its rollback, the four outcomes of a call, and a streamed turn.
+/// receipt, a canary and its rollback, a compile, the four outcomes of a call, and a streamed turn.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip demo\n  cantrip demo --events | cantrip stream -")]
 pub(crate) struct Demo {
@@ -57,6 +58,7 @@ async fn show_all(guard: &Guard, rb: &ReplyBuilder, text: &mut String) -> Result
     crash::show_crash(text)?;
     budget::show_budget(guard, text).await?;
     receipt::show_receipt(guard, text).await?;
+    compile::show_compile(guard, text).await?;
     outcomes(guard, rb, text).await;
     let counts = show_stream(text)?;
     next_steps(text);

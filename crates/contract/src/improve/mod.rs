@@ -1,5 +1,7 @@
 //! Datasets, jobs and evaluations as values: what is hashed, which rules are pure, and which rows are stored.
 
+mod compile_report;
+mod compile_report_schema;
 mod counts;
 mod dataset;
 mod dataset_name;
@@ -15,8 +17,14 @@ mod row;
 mod row_cache;
 mod schema;
 mod split;
+mod variant;
 mod verdict;
 
+pub use compile_report::{
+    BudgetAsked, BudgetUsed, CompileBudgetPart, CompileCandidatePart, CompileReport, CompileReportFault,
+    CompileTrialsPart, ProposalsPart, SuggestionPart,
+};
+pub use compile_report_schema::compile_report_schema;
 pub use counts::{DatasetCounts, SkipReason, SplitCounts};
 pub use dataset::{BuiltDataset, Dataset, DatasetDiff, DatasetEntry, DatasetFault, dataset_hash};
 pub use dataset_name::{DatasetName, DatasetNameFault, DatasetRef};
@@ -52,4 +60,5 @@ pub use split::{
     PlacedKey, PlacementFault, Split, SplitFault, SplitKey, SplitPolicy, SplitPolicyFault, SplitSeed, SplitShares,
     UnplacedKey, near_form, near_hash, place,
 };
+pub use variant::{SpellVariant, VariantFault, VariantPatch};
 pub use verdict::Verdict;

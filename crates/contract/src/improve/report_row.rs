@@ -5,7 +5,7 @@ use cantrip_canon::{Hash, JobId, Timestamp, bytes_hash};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::{AlteredRow, CandidateId, EvalId, EvalReport, EvalStatus, ReportId, Split, Subject};
+use crate::{AlteredRow, CandidateId, CompileReport, EvalId, EvalReport, EvalStatus, ReportId, Split, Subject};
 
 /// An evaluation to be written by the step that closes its job.
 #[derive(Debug, Clone, PartialEq)]
@@ -92,6 +92,13 @@ impl CompileReportRow {
     /// Returns the report as a value, if its bytes still have the hash.
     pub fn content(&self) -> Result<Value, AlteredRow> {
         read_hashed("compile report", self.report_id.to_string(), &self.body, self.report_hash, "report_hash")
+    }
+
+    /// Returns the report, if its bytes still have the hash.
+    pub fn report(&self) -> Result<CompileReport, AlteredRow> {
+        let altered = |field| AlteredRow { kind: "compile report", id: self.report_id.to_string(), field };
+        let report = CompileReport::from_value(&self.content()?).map_err(|_| altered("body"))?;
+        if report.report_id == self.report_id { Ok(report) } else { Err(altered("report_id")) }
     }
 
     /// Returns the indexed fields, if the bytes still have the hash.

@@ -254,7 +254,8 @@ pub enum ImproveRow {
     Result(Box<ExampleResultRow>),
     EvalReport(Box<EvalReportDraft>),
     CompileReport(Box<CompileReportDraft>),
-    /// Sets a guard, or with `expected_looks` counts a look of it that was made from this number of looks.
+    /// Sets a guard and leaves its looks as they are, or with `expected_looks` counts a look of it that was made from
+    /// this number of looks and leaves its setting as it is.
     Guard {
         row: Box<GuardRow>,
         expected_looks: Option<u64>,

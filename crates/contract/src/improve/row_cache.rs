@@ -117,6 +117,10 @@ impl ImproveFault {
 
 type Written = Result<Vec<ImproveUpsert>, ContractFault>;
 
+fn guard_fault(row: &GuardRow, looks: u64, expected: u64) -> ContractFault {
+    ContractFault::Improve(ImproveFault::Guard { signature: row.signature_id.clone(), looks, expected })
+}
+
 fn unknown(kind: &'static str, id: impl ToString) -> ContractFault {
     ContractFault::Unknown { kind, id: id.to_string() }
 }
@@ -266,16 +270,29 @@ impl ImproveCache {
             ImproveRow::Result(row) => self.result_added(row),
             ImproveRow::EvalReport(draft) => self.eval_reported(draft),
             ImproveRow::CompileReport(draft) => self.compile_reported(draft),
-            ImproveRow::Guard { row, expected_looks } => {
-                let looks = self.guards.get(&row.signature_id).map_or(0, |kept| kept.looks);
-                if let Some(expected) = expected_looks.filter(|expected| *expected != looks) {
-                    let signature = row.signature_id.clone();
-                    return Err(ContractFault::Improve(ImproveFault::Guard { signature, looks, expected }));
+            ImproveRow::Guard { row, expected_looks } => self.guard_written(row, *expected_looks),
+        }
+    }
+
+    /// A setting leaves the looks as they are, and a look leaves the setting as it is: two processes may write both at
+    /// the same time.
+    fn guard_written(&self, row: &GuardRow, expected_looks: Option<u64>) -> Written {
+        let kept = self.guards.get(&row.signature_id);
+        let mut written = row.clone();
+        match (kept, expected_looks) {
+            (None, None | Some(0)) => {}
+            (None, Some(expected)) => return Err(guard_fault(row, 0, expected)),
+            (Some(kept), None) => (written.canary_audit, written.looks) = (kept.canary_audit, kept.looks),
+            (Some(kept), Some(expected)) => {
+                // The count begins anew with each canary, so an equal number alone does not show a new look.
+                let is_taken = kept.canary_audit == row.canary_audit && kept.looks >= row.looks;
+                if kept.looks != expected || is_taken {
+                    return Err(guard_fault(row, kept.looks, expected));
                 }
-                let same = self.guards.get(&row.signature_id) == Some(&**row);
-                Ok(if same { Vec::new() } else { vec![ImproveUpsert::Guard(GuardRow::clone(row))] })
+                (written.action, written.margin_micro) = (kept.action, kept.margin_micro);
             }
         }
+        Ok(if kept == Some(&written) { Vec::new() } else { vec![ImproveUpsert::Guard(written)] })
     }
 
     fn known_dataset(&self, hash: Hash) -> Result<(), ContractFault> {

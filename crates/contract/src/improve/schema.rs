@@ -8,13 +8,13 @@ use crate::limits::{
 };
 use crate::{EvalStatus, Split, Unscored};
 
-fn described(mut schema: Value, text: &str) -> Value {
+pub(super) fn described(mut schema: Value, text: &str) -> Value {
     schema["description"] = json!(text);
     schema
 }
 
 /// An object with exactly these fields.
-fn object(fields: Vec<(&str, Value)>) -> Value {
+pub(super) fn object(fields: Vec<(&str, Value)>) -> Value {
     let required: Vec<&str> = fields.iter().map(|(name, _)| *name).collect();
     let properties: Map<String, Value> =
         fields.iter().map(|(name, schema)| ((*name).to_owned(), schema.clone())).collect();
@@ -22,7 +22,7 @@ fn object(fields: Vec<(&str, Value)>) -> Value {
 }
 
 /// The same schema, with null allowed.
-fn nullable(mut schema: Value) -> Value {
+pub(super) fn nullable(mut schema: Value) -> Value {
     schema["type"] = json!([schema["type"], "null"]);
     schema
 }

@@ -345,6 +345,34 @@ impl DatasetStore {
         }
     }
 
+    /// Stores a dataset without a name, for a job that needs exactly these examples. The same content is stored once.
+    pub async fn keep(&self, dataset: &Dataset, filters: Value, by: &str) -> Result<(), Refusal> {
+        let hash = dataset.hash();
+        match self.loom.dataset(hash).await {
+            Ok(_) => return Ok(()),
+            Err(Error::NotFound { .. }) => {}
+            Err(error) => return Err(refused(error)),
+        }
+        // Bodies that no row names are harmless, so they are written before it.
+        for chunk in chunks(new_bodies(dataset, None)?) {
+            self.write(Step::outside_runs(self.step_id()).bodies(chunk)).await?;
+        }
+        let row = DatasetRow {
+            dataset_hash: hash,
+            subject: dataset.subject().clone(),
+            split: dataset.shares(),
+            split_seed: dataset.seed().clone(),
+            filters,
+            counts: DatasetCounts::of(dataset.examples()),
+            created_at: self.clock.now().wall,
+            created_by: by.to_owned(),
+        };
+        let examples = dataset.examples().iter().map(|example| example_row(hash, example)).collect();
+        let draft = ImproveRow::Dataset(Box::new(DatasetDraft { row, examples }));
+        let step = Step::outside_runs(self.step_id()).contract(ContractRow::Improve(Box::new(draft)));
+        self.write(step).await.map(|_| ())
+    }
+
     /// Returns the examples of the versions of a name before the newest one, each input of a group once: an example that
     /// was removed and is added again must return to its split.
     async fn former_keys(

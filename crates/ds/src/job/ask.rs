@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use cantrip::canon::{Hash, stable_hash};
 use cantrip::reply::{Refusal, codes};
-use cantrip_contract::{CandidateId, ExampleId, ExampleResultRow, JobSpec, ReceiptId, Split};
+use cantrip_contract::{CandidateId, ExampleId, ExampleResultRow, JobKind, JobSpec, ReceiptId, Split, Subject};
 use serde_json::{Value, json};
 
 /// One candidate on one example, once.
@@ -36,6 +36,42 @@ pub struct Proposed {
     pub receipt_id: Option<ReceiptId>,
     /// The reason why the text is not used.
     pub rejected: Option<String>,
+}
+
+/// A candidate of which it was decided whether it is kept, for its row and its record. The row is written once, so a
+/// source tells of a candidate only when nothing of this can change any more.
+#[derive(Debug, Clone, PartialEq)]
+pub struct DecidedCandidate {
+    pub candidate_id: CandidateId,
+    /// The variant of a spell; none for an artifact.
+    pub variant: Option<Value>,
+    pub ordinal: u64,
+    pub parents: Vec<CandidateId>,
+    pub op: String,
+    pub component: Option<String>,
+    pub accepted: bool,
+    pub reason: Option<String>,
+    pub holdout_micro: Option<u64>,
+}
+
+/// The parts of a trial that a search needs beside its row. They are read from the receipts, so a process that made the trial and one
+/// that takes the job over see the same.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct TrialFacts {
+    /// The answer on the train split, which may become a demo.
+    pub output: Option<Value>,
+    /// The cost with its judgements, in millionths.
+    pub cost: Option<u64>,
+}
+
+/// The standing of a search, for people who wait for it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JobStanding {
+    /// The mean of the best candidate and of the first one on the holdout split.
+    pub best_micro: Option<u64>,
+    pub start_micro: Option<u64>,
+    /// The number of proposals that became a candidate that is kept.
+    pub kept: u64,
 }
 
 /// The next thing to do. The driver does all of one Ask, in any order, before it asks for the next.
@@ -80,11 +116,22 @@ pub struct JobState {
     pub job_hash: Hash,
     results: BTreeMap<ResultKey, ExampleResultRow>,
     proposals: BTreeMap<u64, Proposed>,
+    /// The parts of the trials that a search needs beside their rows.
+    facts: BTreeMap<ResultKey, TrialFacts>,
+    /// The candidates whose rows are written.
+    decided: BTreeSet<CandidateId>,
 }
 
 impl JobState {
     pub fn new(spec: JobSpec, job_hash: Hash) -> Self {
-        Self { spec, job_hash, results: BTreeMap::new(), proposals: BTreeMap::new() }
+        Self {
+            spec,
+            job_hash,
+            results: BTreeMap::new(),
+            proposals: BTreeMap::new(),
+            facts: BTreeMap::new(),
+            decided: BTreeSet::new(),
+        }
     }
 
     pub fn add_result(&mut self, row: ExampleResultRow) {
@@ -93,6 +140,49 @@ impl JobState {
 
     pub fn add_proposal(&mut self, proposed: Proposed) {
         self.proposals.insert(proposed.number, proposed);
+    }
+
+    /// Returns true if the answers on this split are kept: those on train of a compile job of a signature.
+    pub fn keeps_outputs(&self, split: Split) -> bool {
+        let of_signature = matches!(self.spec.of, Subject::Signature(_));
+        self.spec.kind == JobKind::Compile && of_signature && split == Split::Train
+    }
+
+    /// Returns true if the costs of trials on this split are kept: those on train and holdout of a compile job.
+    pub fn keeps_costs(&self, split: Split) -> bool {
+        self.spec.kind == JobKind::Compile && split != Split::Test
+    }
+
+    /// Keeps what a search needs of a trial beside its row.
+    pub fn add_facts(&mut self, row: &ExampleResultRow, facts: TrialFacts) {
+        if facts != TrialFacts::default() {
+            self.facts.insert((row.candidate_id.clone(), row.example_id.clone(), row.epoch), facts);
+        }
+    }
+
+    fn facts(&self, trial: &Trial) -> Option<&TrialFacts> {
+        self.facts.get(&(trial.candidate_id.clone(), trial.example_id.clone(), trial.epoch))
+    }
+
+    /// Returns the answer of a trial on the train split of a compile job; none if the candidate failed.
+    pub fn output(&self, trial: &Trial) -> Option<&Value> {
+        self.facts(trial)?.output.as_ref()
+    }
+
+    /// Returns the cost of a trial on train or holdout of a compile job with its judgements, in millionths; none if
+    /// nothing was paid.
+    pub fn cost(&self, trial: &Trial) -> Option<u64> {
+        self.facts(trial)?.cost
+    }
+
+    /// Notes that the row of a candidate is written.
+    pub fn note_decided(&mut self, candidate: CandidateId) {
+        self.decided.insert(candidate);
+    }
+
+    /// Returns true if the row of a candidate is written.
+    pub fn is_decided(&self, candidate: &CandidateId) -> bool {
+        self.decided.contains(candidate)
     }
 
     /// Returns the result of a trial, if it was scored or finally left unscored.
@@ -135,6 +225,25 @@ pub trait AskSource: Send + Sync {
     fn set_aside(&self, state: &JobState) -> u64 {
         let _ = state;
         0
+    }
+
+    /// Returns the trials that are still made when the bounds do not allow the next Ask: the final test of a compile job,
+    /// whose trials were set aside. The same list is returned while their results come in.
+    fn final_trials(&self, state: &JobState) -> Vec<Trial> {
+        let _ = state;
+        Vec::new()
+    }
+
+    /// Returns the candidates of which it is decided whether they are kept, in the order of their ordinals.
+    fn decided(&self, state: &JobState) -> Vec<DecidedCandidate> {
+        let _ = state;
+        Vec::new()
+    }
+
+    /// Returns the standing of the search, if the job is one.
+    fn standing(&self, state: &JobState) -> Option<JobStanding> {
+        let _ = state;
+        None
     }
 
     /// Returns the number of trials that the job makes at worst: the whole of its progress.

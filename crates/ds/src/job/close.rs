@@ -3,7 +3,7 @@
 use cantrip::canon::{JobId, RunId, Timestamp};
 use cantrip::loom::{Body, RecordedError};
 use cantrip::reply::{Refusal, ReplyDraft, Success};
-use cantrip_contract::{CandidateId, EvalId, ImproveRow, JobRow, JobSpec, JobStatus, ReportId};
+use cantrip_contract::{CandidateId, EvalId, ImproveRow, JobBounds, JobRow, JobSpec, JobStatus, ReportId};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
@@ -30,6 +30,9 @@ pub struct JobEnd<'a> {
     pub kind: JobEndKind,
     /// The reason, if the job did not do everything.
     pub error: Option<RecordedError>,
+    /// The bounds of the job as they are now.
+    pub bounds: &'a JobBounds,
+    pub max_proposals: Option<u64>,
     pub opened_at: Timestamp,
     /// The time of the close, which is the time of the report.
     pub at: Timestamp,

@@ -16,9 +16,10 @@ use cantrip_contract::{CandidateId, ImproveRow, JobBounds, JobRow, JobStatus, Jo
 use futures_util::StreamExt;
 use futures_util::stream;
 
-use super::ask::{Ask, JobState, Proposal, Proposed, Trial};
+use super::ask::{Ask, JobStanding, JobState, Proposal, Proposed, Trial};
 use super::close::{JobClosing, JobEnd, JobEndKind};
 use super::context::{JobContext, purpose_of};
+use super::decide::was_at_bounds;
 use super::driver::{JobDriver, JobParts};
 use super::funds::Promises;
 use super::lease::{JobWrites, OwnedRun};
@@ -54,6 +55,10 @@ pub(super) struct ActiveJob<'a> {
     pub promises: Promises,
     pub progress: Mutex<ProgressTracker>,
     pub concurrency: usize,
+    /// The reason why the bounds do not allow the next Ask. What was set aside is still done.
+    pub at_bounds: Option<String>,
+    /// The standing of a search, after its last Ask.
+    pub standing: Option<JobStanding>,
     asks: u64,
     last_ask: Option<Hash>,
 }
@@ -131,9 +136,12 @@ impl<'a> ActiveJob<'a> {
         concurrency: usize,
     ) -> Self {
         let LoadedJob { row, state, terms, asks, last_ask, .. } = job;
-        let whole = parts.source.trials_at_worst(&state);
+        let bound = row.bounds.max_calls.unwrap_or(u64::MAX);
+        let whole = parts.source.trials_at_worst(&state).min(bound).max(state.trials());
         let now = driver.clock.now().monotonic;
         let progress = Mutex::new(ProgressTracker::new(&state, parts.watched.as_ref(), whole, now));
+        let at_bounds = was_at_bounds(parts, &state, last_ask);
+        let standing = parts.source.standing(&state);
         Self {
             driver,
             parts,
@@ -145,6 +153,8 @@ impl<'a> ActiveJob<'a> {
             promises: Promises::default(),
             progress,
             concurrency,
+            at_bounds,
+            standing,
             asks,
             last_ask,
         }
@@ -154,10 +164,21 @@ impl<'a> ActiveJob<'a> {
     async fn work(mut self, cancel: &Cancel) -> Result<DriveEnd, Refusal> {
         self.tell_progress();
         loop {
-            let stopped = match self.step().await {
-                Ok(None) => continue,
-                Ok(Some(selected)) => return self.close(JobEndKind::Done(selected), None).await,
-                Err(stopped) => stopped,
+            let done = self.step().await;
+            let stopped = match (done, self.at_bounds.clone()) {
+                (Ok(None), _) => continue,
+                (Ok(Some(selected)), None) => return self.close(JobEndKind::Done(selected), None).await,
+                (Ok(Some(_)), Some(message)) => match self.parts.source.next(&self.state) {
+                    // The bounds were short of the final test alone, and it was paid all the same.
+                    Ask::Done(selected) => return self.close(JobEndKind::Done(selected), None).await,
+                    Ask::Propose(_) | Ask::Try(_) => JobStop::BudgetExhausted { message },
+                },
+                // The final trials are made before the job ends.
+                (Err(JobStop::BudgetExhausted { message }), None) => {
+                    self.at_bounds = Some(message);
+                    continue;
+                }
+                (Err(stopped), _) => stopped,
             };
             return match (stopped, cancel.level()) {
                 (JobStop::Failed(refusal), _) => {
@@ -186,31 +207,44 @@ impl<'a> ActiveJob<'a> {
         if self.context.cancel.level() != StopLevel::Continue {
             return Err(JobStop::Stopped);
         }
-        let ask = self.parts.source.next(&self.state);
+        self.write_decided().await.map_err(JobStop::Failed)?;
+        let ask = self.next_ask();
         let digest = ask.digest().map_err(JobStop::Failed)?;
-        match ask {
-            Ask::Done(selected) => Ok(Some(selected)),
+        match &ask {
+            Ask::Done(selected) => return Ok(Some(selected.clone())),
             Ask::Try(trials) => {
                 let missing: Vec<Trial> =
                     trials.iter().filter(|trial| self.state.result(trial).is_none()).cloned().collect();
                 self.issue(digest, missing.len() as u64, 0).await?;
+                self.parts.candidates.keep(&ask, &self.state, &self.context).await.map_err(JobStop::Failed)?;
                 self.try_all(&missing, self.concurrency).await?;
-                Ok(None)
             }
             Ask::Propose(proposals) => {
                 let missing: Vec<Proposal> =
-                    proposals.into_iter().filter(|one| self.state.proposed(one.number).is_none()).collect();
+                    proposals.iter().filter(|one| self.state.proposed(one.number).is_none()).cloned().collect();
                 self.issue(digest, 0, missing.len() as u64).await?;
                 self.propose_all(missing).await?;
-                Ok(None)
+                self.tell_progress();
             }
         }
+        self.standing = self.parts.source.standing(&self.state);
+        Ok(None)
+    }
+
+    /// Returns the next Ask: what the source asks for, or what was set aside if the bounds allow no more of that.
+    fn next_ask(&self) -> Ask {
+        if self.at_bounds.is_none() {
+            return self.parts.source.next(&self.state);
+        }
+        let trials = self.parts.source.final_trials(&self.state);
+        let is_done = trials.iter().all(|trial| self.state.result(trial).is_some());
+        if is_done { Ask::Done(None) } else { Ask::Try(trials) }
     }
 
     /// Ends the trials that were begun and left when the job was parked: they would wait for ever. Trials begin in the
     /// order of their Ask, so they are among the first that have no result.
     async fn end_trials(&self) -> Result<(), Refusal> {
-        let Ask::Try(trials) = self.parts.source.next(&self.state) else { return Ok(()) };
+        let Ask::Try(trials) = self.next_ask() else { return Ok(()) };
         let left = trials.iter().filter(|trial| self.state.result(trial).is_none()).take(TRIALS_TOGETHER_MAX);
         for trial in left {
             for try_number in 1..=TRIAL_TRIES_MAX {
@@ -344,6 +378,8 @@ impl<'a> ActiveJob<'a> {
                 state: &self.state,
                 kind: kind.clone(),
                 error: error.clone(),
+                bounds: &self.bounds,
+                max_proposals: self.terms.max_proposals,
                 opened_at: self.context.opened_at,
                 at: self.driver.clock.now().wall,
             };
@@ -362,6 +398,9 @@ impl<'a> ActiveJob<'a> {
             let writes = JobWrites { events: vec![closed.into()], rows, bodies, money: Vec::new() };
             match self.owned.append(writes).await.map_err(refuse_store_error)? {
                 AppendOutcome::Committed(_) => {
+                    if let JobEndKind::Done(_) = &kind {
+                        self.end_progress();
+                    }
                     self.tell_progress();
                     let row = job_of_run(self.driver.runtime.loom(), self.context.run).await?;
                     return Ok(DriveEnd::Ended { row: Box::new(row), replayed: false });

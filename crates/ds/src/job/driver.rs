@@ -16,7 +16,7 @@ use super::bounds::{JobContinuation, JobLimits};
 use super::close::JobCloser;
 use super::progress::JobWatcher;
 use super::reply::JobReply;
-use super::trial::{NoProposals, ProposalRunner, TrialRunner, TrialScorer};
+use super::trial::{CandidateKeeper, NoCandidates, NoProposals, ProposalRunner, TrialRunner, TrialScorer};
 
 /// The parts that make a job what it is. They are built from the job's specification alone, so that any process can
 /// build them again.
@@ -25,6 +25,7 @@ pub struct JobParts {
     pub source: Arc<dyn AskSource>,
     pub trials: Arc<dyn TrialRunner>,
     pub proposals: Arc<dyn ProposalRunner>,
+    pub candidates: Arc<dyn CandidateKeeper>,
     pub scorer: Arc<dyn TrialScorer>,
     pub closer: Arc<dyn JobCloser>,
     /// The candidate whose running mean the progress shows.
@@ -38,7 +39,7 @@ impl fmt::Debug for JobParts {
 }
 
 impl JobParts {
-    /// Returns the parts of a job without proposals.
+    /// Returns the parts of a job without proposals, whose candidates are there before it begins.
     pub fn new(
         source: impl AskSource + 'static,
         trials: impl TrialRunner + 'static,
@@ -49,6 +50,7 @@ impl JobParts {
             source: Arc::new(source),
             trials: Arc::new(trials),
             proposals: Arc::new(NoProposals),
+            candidates: Arc::new(NoCandidates),
             scorer: Arc::new(scorer),
             closer: Arc::new(closer),
             watched: None,

@@ -107,7 +107,9 @@ impl ActiveJob<'_> {
     /// Checks that an Ask of this many missing trials and proposals fits the bounds.
     pub(super) async fn check_ask(&self, trials: u64, proposals: u64) -> Result<(), JobStop> {
         let done = self.state.trials();
-        let reserved = self.parts.source.set_aside(&self.state);
+        // A job at its bounds uses the trials that were set aside.
+        let is_last = self.at_bounds.is_some();
+        let reserved = if is_last { 0 } else { self.parts.source.set_aside(&self.state) };
         let wanted = done.saturating_add(trials).saturating_add(reserved);
         let most = self.bounds.max_calls.unwrap_or(JOB_TRIALS_MAX).min(JOB_TRIALS_MAX);
         if wanted > most {
@@ -121,7 +123,7 @@ impl ActiveJob<'_> {
             return Err(JobStop::BudgetExhausted { message });
         }
         let Some(budget) = self.budget().await.map_err(JobStop::Failed)? else { return Ok(()) };
-        if done == 0 {
+        if done == 0 || is_last {
             return Ok(());
         }
         let count = i128::from(trials.saturating_add(reserved));

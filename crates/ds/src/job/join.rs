@@ -71,7 +71,11 @@ impl JobDriver {
                 view.own_failures += u64::from(scored.own_failure);
                 self.tell(&view);
             } else if let Event::JobProgress(progress) = &event {
-                (view.mean_micro, view.spent) = (progress.best, progress.spent);
+                view.spent = progress.spent;
+                match &mut view.standing {
+                    Some(standing) => standing.best_micro = progress.best,
+                    None => view.mean_micro = progress.best,
+                }
                 self.tell(&view);
             }
         }
@@ -90,11 +94,13 @@ impl JobDriver {
         Ok(JobProgressView {
             run,
             done,
-            whole: parts.source.trials_at_worst(&job.state).max(done),
+            whole: parts.source.trials_at_worst(&job.state).min(job.row.bounds.max_calls.unwrap_or(u64::MAX)).max(done),
             proposals: job.state.proposal_count(),
             unscored: job.state.results().filter(|row| row.unscored.is_some()).count() as u64,
             own_failures: job.state.results().filter(|row| row.own_failure).count() as u64,
             mean_micro: None,
+            optimiser: job.row.optimiser.clone(),
+            standing: parts.source.standing(&job.state),
             spent: None,
             budget: job.row.bounds.budget,
             left_ms: None,

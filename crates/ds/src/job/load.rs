@@ -3,17 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use cantrip::canon::{Hash, JobId, RunId, Timestamp};
-use cantrip::loom::{AnyLoom, Bodies, Error, Event, Improvements, Journal, Loom, PageRequest, RecordValue, Seq};
+use cantrip::canon::{Hash, JobId, RunId, Timestamp, json};
+use cantrip::loom::{
+    AnyLoom, Bodies, Contracts, Error, Event, Improvements, Journal, Loom, PageRequest, RecordValue, Seq,
+};
 use cantrip::reply::{Refusal, codes};
 use cantrip::requests_cancel;
 use cantrip::spend::AuthorizationRef;
-use cantrip_contract::{JobRow, JobSpec};
+use cantrip_contract::{ExampleResultRow, JobRow, JobSpec, Kind};
 use futures_util::TryStreamExt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::ask::{JobState, Proposed};
+use super::ask::{JobState, Proposed, TrialFacts};
 use crate::predict::refuse_store_error;
 
 /// The settings of a job that are neither in its specification nor in its row.
@@ -60,6 +62,11 @@ pub(super) fn spec_of(row: &JobRow) -> Result<JobSpec, Refusal> {
     JobSpec::from_value(&value).map_err(|_| altered("spec").into())
 }
 
+/// Returns the state of a stored job, as its rows and records tell it. Nothing is asked of a model.
+pub async fn job_state(loom: &AnyLoom, run: RunId) -> Result<JobState, Refusal> {
+    Ok(load(loom, run).await?.state)
+}
+
 /// Loads a job with its results and its records.
 pub(super) async fn load(loom: &AnyLoom, run: RunId) -> Result<LoadedJob, Refusal> {
     let row = job_of_run(loom, run).await?;
@@ -80,8 +87,18 @@ pub(super) async fn load(loom: &AnyLoom, run: RunId) -> Result<LoadedJob, Refusa
     job.read_records(loom, run).await.map_err(refuse_store_error)?;
     let mut next = Some(PageRequest::FIRST);
     while let Some(page) = next {
+        let listed = loom.candidates(job_id, page).await.map_err(refuse_store_error)?;
+        listed.items.into_iter().for_each(|row| job.state.note_decided(row.candidate_id));
+        next = page.following(listed.next);
+    }
+    let mut next = Some(PageRequest::FIRST);
+    while let Some(page) = next {
         let listed = loom.results(job_id, None, page).await.map_err(refuse_store_error)?;
-        listed.items.into_iter().for_each(|row| job.state.add_result(row));
+        for row in listed.items {
+            let facts = trial_facts(loom, &job.state, &row).await?;
+            job.state.add_facts(&row, facts);
+            job.state.add_result(row);
+        }
         next = page.following(listed.next);
     }
     Ok(job)
@@ -121,6 +138,35 @@ impl LoadedJob {
         }
         Ok(())
     }
+}
+
+/// Reads what a search needs of a trial beside its row, from its receipts.
+pub(super) async fn trial_facts(
+    loom: &AnyLoom,
+    state: &JobState,
+    row: &ExampleResultRow,
+) -> Result<TrialFacts, Refusal> {
+    let mut facts = TrialFacts::default();
+    if !state.keeps_costs(row.split) {
+        return Ok(facts);
+    }
+    for id in row.receipt_id.iter().chain(&row.judge_receipts) {
+        let altered = |field: &str| Refusal::from(codes::record_altered("receipt", id.to_string(), field));
+        let stored = loom.receipt(id.clone()).await.map_err(refuse_store_error)?;
+        let receipt = stored.receipt().map_err(|fault| altered(fault.field))?;
+        let captured = receipt.budget.captured;
+        if captured > 0 {
+            facts.cost = Some(facts.cost.unwrap_or(0).saturating_add(captured));
+        }
+        let is_own = row.receipt_id.as_ref() == Some(id);
+        // The answer of a cast is in its loom and not among the bodies; no search uses it.
+        let is_wanted = is_own && receipt.receipt_kind == Kind::Predict && state.keeps_outputs(row.split);
+        if let Some(hash) = receipt.output_hash.filter(|_| is_wanted) {
+            let body = loom.body(hash).await.map_err(refuse_store_error)?;
+            facts.output = Some(json::read_bytes(body.bytes()).map_err(|_| altered("output_hash"))?);
+        }
+    }
+    Ok(facts)
 }
 
 /// One body that was read before it is needed.

@@ -11,6 +11,7 @@ mod ask;
 mod bounds;
 mod close;
 mod context;
+mod decide;
 mod drive;
 mod driver;
 mod funds;
@@ -26,17 +27,20 @@ mod reply;
 mod trial;
 mod units;
 
-pub use ask::{Ask, AskSource, JobState, Proposal, Proposed, Trial, TrialList};
+pub use ask::{
+    Ask, AskSource, DecidedCandidate, JobStanding, JobState, Proposal, Proposed, Trial, TrialFacts, TrialList,
+};
 pub use bounds::{JobContinuation, JobLimits};
 pub use close::{JobCloser, JobClosing, JobEnd, JobEndKind};
 pub(crate) use context::purpose_of;
 pub use context::{JobContext, trial_key};
 pub use driver::{JobDriver, JobParts, JobRequest};
+pub use load::job_state;
 pub use plan::{CostBound, CostPlan};
 pub use predicts::{PredictTrials, TrialInput, refused_by};
 pub use progress::{JobProgressView, JobWatcher};
 pub use reply::JobReply;
 pub use trial::{
-    JobStop, NoProposals, ProposalRunner, RefusedBy, TrialCall, TrialEnding, TrialRun, TrialRunner, TrialScore,
-    TrialScorer, ending_of_receipt,
+    CandidateKeeper, JobStop, NoCandidates, NoProposals, ProposalRunner, RefusedBy, TrialCall, TrialEnding, TrialRun,
+    TrialRunner, TrialScore, TrialScorer, ending_of_receipt,
 };

@@ -8,7 +8,7 @@ use cantrip::canon::{Instant, Money, RunId};
 use cantrip::loom::{AppendOutcome, JobProgress};
 use cantrip_contract::{CandidateId, ExampleResultRow};
 
-use super::ask::JobState;
+use super::ask::{JobStanding, JobState};
 use super::drive::ActiveJob;
 use super::lease::JobWrites;
 use crate::limits::{JOB_PROGRESS_MS, TIMED_TRIALS, TIMED_TRIALS_MIN};
@@ -26,6 +26,10 @@ pub struct JobProgressView {
     pub own_failures: u64,
     /// The running mean of the scores of the watched candidate, or of all, without an interval.
     pub mean_micro: Option<u64>,
+    /// The optimiser of a compile job; none for an evaluation.
+    pub optimiser: Option<String>,
+    /// The standing of the search, after its last Ask; none for an evaluation.
+    pub standing: Option<JobStanding>,
     pub spent: Option<Money>,
     pub budget: Option<Money>,
     /// The estimated time left, after ten trials.
@@ -129,6 +133,12 @@ impl ActiveJob<'_> {
         self.tracker().spent = spent;
     }
 
+    /// Notes that the job did everything: a search often needs less than its worst case.
+    pub(super) fn end_progress(&self) {
+        let mut tracker = self.tracker();
+        tracker.whole = tracker.done;
+    }
+
     fn view(&self) -> JobProgressView {
         let tracker = self.tracker();
         JobProgressView {
@@ -139,6 +149,8 @@ impl ActiveJob<'_> {
             unscored: tracker.unscored,
             own_failures: tracker.own_failures,
             mean_micro: tracker.mean(),
+            optimiser: self.state.spec.optimiser.as_ref().map(|optimiser| optimiser.id.clone()),
+            standing: self.standing,
             spent: tracker.spent,
             budget: self.bounds.budget,
             left_ms: tracker.left_ms(self.concurrency),
@@ -172,8 +184,10 @@ impl ActiveJob<'_> {
         if !due {
             return;
         }
-        let JobProgressView { done, whole, proposals, mean_micro, spent, .. } = self.view();
-        let progress = JobProgress { trials: done, of: whole, proposals, best: mean_micro, spent };
+        let JobProgressView { done, whole, proposals, mean_micro, standing, spent, .. } = self.view();
+        // A search shows its best candidate on holdout; an evaluation the running mean.
+        let best = standing.map_or(mean_micro, |standing| standing.best_micro);
+        let progress = JobProgress { trials: done, of: whole, proposals, best, spent };
         let writes = JobWrites { events: vec![progress.into()], ..JobWrites::default() };
         match self.owned.append(writes).await {
             Ok(AppendOutcome::Committed(_)) => {}

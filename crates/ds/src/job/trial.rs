@@ -7,7 +7,7 @@ use cantrip_contract::{Receipt, ReceiptId, Status, Unscored};
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
-use super::ask::{Proposal, Proposed, Trial};
+use super::ask::{Ask, JobState, Proposal, Proposed, Trial};
 use super::context::JobContext;
 use super::plan::CostBound;
 
@@ -231,6 +231,28 @@ impl ProposalRunner for NoProposals {
     ) -> BoxFuture<'a, Result<Proposed, JobStop>> {
         let refusal = codes::contract_invalid("this job makes no proposals".to_owned());
         Box::pin(std::future::ready(Err(JobStop::Failed(refusal.into()))))
+    }
+}
+
+/// Makes the candidates of an Ask ready for their trials: a compile job stores them when they are first made.
+pub trait CandidateKeeper: Send + Sync {
+    /// Stores the candidates of this Ask that are not stored yet. Called before the trials of the Ask, and again by a
+    /// process that takes the job over: storing the same again changes nothing.
+    fn keep<'a>(
+        &'a self,
+        ask: &'a Ask,
+        state: &'a JobState,
+        context: &'a JobContext,
+    ) -> BoxFuture<'a, Result<(), Refusal>>;
+}
+
+/// The keeper of jobs whose candidates are there before they begin.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoCandidates;
+
+impl CandidateKeeper for NoCandidates {
+    fn keep<'a>(&'a self, _: &'a Ask, _: &'a JobState, _: &'a JobContext) -> BoxFuture<'a, Result<(), Refusal>> {
+        Box::pin(std::future::ready(Ok(())))
     }
 }
 

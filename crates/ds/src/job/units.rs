@@ -21,6 +21,7 @@ use super::ask::Trial;
 use super::drive::ActiveJob;
 use super::funds::Admission;
 use super::lease::JobWrites;
+use super::load::trial_facts;
 use super::trial::{JobStop, TrialCall, TrialEnding, TrialRun, TrialScore};
 use crate::limits::{FAILURES_IN_A_ROW_MAX, FAULT_CHARS_MAX, TRIAL_TRIES_MAX, TRY_NUMBER_MAX};
 use crate::predict::refuse_store_error;
@@ -140,6 +141,8 @@ impl ActiveJob<'_> {
             }
         }
         for row in written {
+            let facts = trial_facts(self.driver.runtime.loom(), &self.state, &row).await.map_err(JobStop::Failed)?;
+            self.state.add_facts(&row, facts);
             self.state.add_result(row);
         }
         match stop {

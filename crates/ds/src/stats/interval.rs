@@ -20,7 +20,7 @@ pub struct Bounds {
     pub high: i64,
 }
 
-/// The means of all resamples, in ascending order.
+/// The means of all resamples, or the differences of two means, in ascending order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Resampled {
     means: Vec<i64>,
@@ -30,34 +30,17 @@ impl Resampled {
     /// Resamples the units with the generator of this label: draws as many units as there are, with replacement, and
     /// takes the weighted mean, [`RESAMPLES`] times. Returns none if there are no units, or one that weighs nothing.
     pub fn new(label: &str, units: &[Unit]) -> Option<Self> {
-        if units.is_empty() || units.iter().any(|unit| unit.weight <= 0) {
-            return None;
-        }
-        let mut random = Random::new(label);
-        let mut means = Vec::with_capacity(RESAMPLES);
-        match same_weight(units) {
-            Some((weight, sums)) => {
-                let total = weight * sums.len() as i128;
-                for _ in 0..RESAMPLES {
-                    let mut sum = 0_i64;
-                    for _ in 0..sums.len() {
-                        sum += sums[random.index(sums.len())];
-                    }
-                    means.push(quotient(i128::from(sum), total));
-                }
-            }
-            None => {
-                for _ in 0..RESAMPLES {
-                    let (mut weight, mut weighted) = (0_i128, 0_i128);
-                    for _ in 0..units.len() {
-                        let unit = &units[random.index(units.len())];
-                        weight += unit.weight;
-                        weighted += unit.weighted;
-                    }
-                    means.push(quotient(weighted, weight));
-                }
-            }
-        }
+        let mut means = resampled_means(label, units)?;
+        means.sort_unstable();
+        Some(Self { means })
+    }
+
+    /// Resamples a canary and its primary, which serve different callers, each with a generator of its own, and takes
+    /// the difference of the two means. Returns none if a side has no units.
+    pub fn unpaired(id: &str, canary: &[Unit], primary: &[Unit]) -> Option<Self> {
+        let canary = resampled_means(&format!("{id}|canary"), canary)?;
+        let primary = resampled_means(&format!("{id}|primary"), primary)?;
+        let mut means: Vec<i64> = canary.into_iter().zip(primary).map(|(one, other)| one - other).collect();
         means.sort_unstable();
         Some(Self { means })
     }
@@ -78,6 +61,39 @@ impl Resampled {
     pub fn look(&self, k: u64) -> Bounds {
         self.bounds(look::bound_index(k))
     }
+}
+
+/// Returns the mean of each resample, in the order in which they are drawn.
+fn resampled_means(label: &str, units: &[Unit]) -> Option<Vec<i64>> {
+    if units.is_empty() || units.iter().any(|unit| unit.weight <= 0) {
+        return None;
+    }
+    let mut random = Random::new(label);
+    let mut means = Vec::with_capacity(RESAMPLES);
+    match same_weight(units) {
+        Some((weight, sums)) => {
+            let total = weight * sums.len() as i128;
+            for _ in 0..RESAMPLES {
+                let mut sum = 0_i64;
+                for _ in 0..sums.len() {
+                    sum += sums[random.index(sums.len())];
+                }
+                means.push(quotient(i128::from(sum), total));
+            }
+        }
+        None => {
+            for _ in 0..RESAMPLES {
+                let (mut weight, mut weighted) = (0_i128, 0_i128);
+                for _ in 0..units.len() {
+                    let unit = &units[random.index(units.len())];
+                    weight += unit.weight;
+                    weighted += unit.weighted;
+                }
+                means.push(quotient(weighted, weight));
+            }
+        }
+    }
+    Some(means)
 }
 
 fn quotient(weighted: i128, weight: i128) -> i64 {

@@ -89,7 +89,7 @@ fn measured_inputs(setup: &EvalSetup) -> (Vec<&Value>, u64) {
 }
 
 /// Returns the larger of two bounds. An unknown one is larger than any.
-fn larger(one: CostBound, other: CostBound) -> CostBound {
+pub(crate) fn larger(one: CostBound, other: CostBound) -> CostBound {
     match (one, other) {
         (CostBound::Unknown, _) | (_, CostBound::Unknown) => CostBound::Unknown,
         (CostBound::Free, bound) | (bound, CostBound::Free) => bound,
@@ -106,7 +106,7 @@ fn unpriced_model(setup: &EvalSetup) -> String {
 }
 
 /// Adds the likely cost of so many calls. The outer value is none as soon as one of them is unknown.
-fn add_likely(sum: Option<Option<Money>>, mean: Option<Money>, count: u64) -> Option<Option<Money>> {
+pub(crate) fn add_likely(sum: Option<Option<Money>>, mean: Option<Money>, count: u64) -> Option<Option<Money>> {
     let more = mean?.times(count).ok()?;
     match sum? {
         None => Some(Some(more)),
@@ -134,8 +134,9 @@ async fn worst_judgement(predictor: &Predictor, setup: &EvalSetup, judge: &Judge
     let bytes = u64::from(tokens.max().unwrap_or(OUTPUT_TOKENS_DEFAULT)) * JUDGED_TOKEN_BYTES_BOUND;
     let output = "x".repeat(usize::try_from(bytes).unwrap_or(usize::MAX));
     let length = |value: &Value| canonical(value).map_or(0, |text| text.len());
-    let examples = setup.examples();
-    let expected = examples.iter().filter_map(|example| example.expected.as_ref()).max_by_key(|value| length(value));
+    // The trials of a compile are on all splits.
+    let examples = setup.dataset.examples().iter();
+    let expected = examples.filter_map(|example| example.expected.as_ref()).max_by_key(|value| length(value));
     let mut input = json!({
         "task": judge.task.as_deref().unwrap_or("x"), "rubric": judge.rubric,
     });

@@ -6,31 +6,42 @@
 
 mod agreement;
 mod closer;
-mod costs;
+pub(crate) mod costs;
 mod metric_choice;
+mod names;
 mod order;
 mod plan;
-mod prepare;
+pub(crate) mod prepare;
 mod report;
 mod request;
-mod resolve;
-mod rows;
+pub(crate) mod resolve;
+pub(crate) mod rows;
 mod runner;
-mod scorer;
-mod setup;
+pub(crate) mod scorer;
+pub(crate) mod setup;
+mod spell_runner;
 mod spells;
-mod stored;
+pub(crate) mod stored;
 mod suggestion;
-mod verify;
+pub(crate) mod verify;
 
 pub use agreement::judge_metric;
 pub use metric_choice::{NamedMetric, find_metric};
+pub use names::JobEval;
 pub use order::trial_order;
 pub use plan::EvalPlan;
 pub use prepare::PreparedEval;
-pub use report::{CastFacts, IncompleteReason, MadeReport, ReportInputs, ReportTrial, TrialFacts, make_report};
+pub(crate) use prepare::store_metric;
+pub(crate) use report::percentiles;
+pub use report::{
+    CastFacts, IncompleteReason, MadeReport, ReportInputs, ReportTrial, TrialFacts, make_report, make_report_of,
+};
 pub use request::{BaselineChoice, EvalRequest, JudgeRequest, MetricChoice};
-pub use spells::{NoSpellTrials, RemovedGate, SpellTrial, SpellTrials, TriedSpell};
+pub(crate) use rows::{stored_output, stored_receipt, stored_results};
+pub(crate) use scorer::TrialJudge;
+pub(crate) use setup::{read_body, stored_plan, stored_spec};
+pub(crate) use spell_runner::SpellCasts;
+pub use spells::{NoSpellTrials, RemovedGate, SpellTexts, SpellTrial, SpellTrials, TriedSpell};
 pub use stored::{
     StoredEval, StoredRow, StoredSide, evidence_of, job_parts, newest_eval, promotion_evidence, resolve_eval,
     stored_eval,

@@ -13,6 +13,7 @@ use cantrip_contract::{
 };
 use serde_json::Value;
 
+use super::names::JobEval;
 use crate::limits::EVAL_UNSCORED_PERCENT_MAX;
 use cantrip_ds::limits::POSITION_FLIPS_PPM_MAX;
 use cantrip_ds::stats::{self, Comparison, Observation};
@@ -109,10 +110,16 @@ impl IncompleteReason {
 /// The scored examples of one side: the mean of the scored epochs of each.
 type Scores<'a> = BTreeMap<&'a ExampleId, i64>;
 
-/// Makes the report. Returns none if the job evaluates no candidate.
+/// Makes the report of a job that is an evaluation. Returns none if the job evaluates no candidate.
 pub fn make_report(inputs: &ReportInputs<'_>) -> Option<MadeReport> {
+    make_report_of(&JobEval::of_job(inputs.spec)?, inputs)
+}
+
+/// Makes the report of an evaluation, whose specification is that of the inputs. Returns none if it evaluates no
+/// candidate.
+pub fn make_report_of(evaluated: &JobEval, inputs: &ReportInputs<'_>) -> Option<MadeReport> {
     let spec = inputs.spec;
-    let (report_id, eval_id) = (spec.eval_report_id()?, spec.eval_id()?);
+    let eval_id = &evaluated.eval_id;
     let label = eval_id.as_str();
     let (subject, baseline) = (scores(inputs, Side::Subject), scores(inputs, Side::Baseline));
     let has_baseline = spec.baseline.is_some();
@@ -147,8 +154,8 @@ pub fn make_report(inputs: &ReportInputs<'_>) -> Option<MadeReport> {
         v: EvalReport::VERSION,
         kind: EvalReport::KIND.to_owned(),
         eval_id: eval_id.clone(),
-        report_id,
-        job_hash: spec.job_hash(),
+        report_id: evaluated.report_id.clone(),
+        job_hash: evaluated.job_hash,
         status,
         signature_id: spec.of.clone(),
         compiled_id: spec.subject.clone()?,

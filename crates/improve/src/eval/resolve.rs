@@ -26,7 +26,7 @@ pub(crate) struct ArtifactNames<'a> {
 }
 
 impl<'a> ArtifactNames<'a> {
-    pub(super) async fn new(predictor: &'a Predictor, signature: &'a Signature) -> Result<Self, Refusal> {
+    pub(crate) async fn new(predictor: &'a Predictor, signature: &'a Signature) -> Result<Self, Refusal> {
         let loom = predictor.runtime().loom();
         let pointer = loom.pointer(signature.id().clone()).await.map_err(refuse_store_error)?;
         Ok(Self { predictor, signature, pointer })
@@ -60,7 +60,7 @@ impl<'a> ArtifactNames<'a> {
     }
 
     /// Returns the candidate that a word means.
-    pub(super) async fn find(&self, asked: &str) -> Result<NamedCandidate, Refusal> {
+    pub(crate) async fn find(&self, asked: &str) -> Result<NamedCandidate, Refusal> {
         let id = match asked {
             "primary" => self.primary(),
             "base" => self.base(),

@@ -38,7 +38,7 @@ pub(crate) struct EvalScorer {
 }
 
 impl EvalScorer {
-    pub(super) fn new(setup: Arc<EvalSetup>, predictor: Predictor, metrics: MetricScorer) -> Self {
+    pub(crate) fn new(setup: Arc<EvalSetup>, predictor: Predictor, metrics: MetricScorer) -> Self {
         Self { setup, predictor, metrics, pairs: Mutex::default(), worst: OnceCell::new() }
     }
 
@@ -191,7 +191,7 @@ pub(crate) struct TrialJudge<'a> {
 }
 
 impl<'a> TrialJudge<'a> {
-    pub(super) fn new(predictor: &'a Predictor, context: &'a JobContext, trial: &Trial) -> Self {
+    pub(crate) fn new(predictor: &'a Predictor, context: &'a JobContext, trial: &Trial) -> Self {
         // The answer that is judged is that of the last try, but its judgements are the trial's.
         Self { predictor, context, key: context.key(trial, 1) }
     }

@@ -16,11 +16,12 @@ use futures_util::TryStreamExt;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
+use super::names::JobEval;
 use super::order::trial_order;
 use super::spells::{SpellTrials, TriedSpell};
 use cantrip_ds::job::{TrialInput, TrialList};
-use cantrip_ds::limits::SCHEMA_REFERENCES_MAX;
 use cantrip_ds::{Predictor, refuse_store_error};
+pub(crate) use cantrip_search::is_enum_at;
 
 /// The spells of a job's candidates, and the gates that they may use. They are part of the plan that the job's first
 /// record keeps.
@@ -34,7 +35,7 @@ pub(crate) struct SpellChoice {
 
 impl SpellChoice {
     /// Reads the choice from a plan. A plan of a signature has none.
-    pub(super) fn from_plan(plan: &Value) -> Self {
+    pub(crate) fn from_plan(plan: &Value) -> Self {
         let text = |value: &Value| value.as_str().map(str::to_owned);
         let names = plan.get("spells").and_then(Value::as_object).into_iter().flatten();
         let gates = plan.get("let_through").and_then(Value::as_array).into_iter().flatten();
@@ -119,6 +120,20 @@ impl EvalSetup {
         })
     }
 
+    /// Returns what scores the trials of a compile: its metric and its dataset. `tested` names the final test of the base,
+    /// and stands for that of any candidate. `candidates` has the base, and the base with each other decoding.
+    pub(crate) fn of_compile(
+        tested: JobEval,
+        dataset: Arc<Dataset>,
+        metric: Metric,
+        candidates: Vec<Candidate>,
+        gates: Vec<String>,
+        label_pointer: Option<String>,
+    ) -> Self {
+        let JobEval { spec, job_hash, eval_id, .. } = tested;
+        Self { spec, job_hash, eval_id, dataset, metric, candidates, gates, label_pointer }
+    }
+
     /// Loads the evaluation of a stored job.
     pub(super) async fn of_job(predictor: &Predictor, spells: &dyn SpellTrials, job: &JobRow) -> Result<Self, Refusal> {
         let spec = stored_spec(job)?;
@@ -199,7 +214,7 @@ fn no_subject() -> Refusal {
 }
 
 /// Loads an artifact. An artifact that names a model runs on it; any other runs on the model of the job.
-async fn artifact_candidate(
+pub(crate) async fn artifact_candidate(
     predictor: &Predictor,
     id: &CandidateId,
     signature: &Signature,
@@ -217,7 +232,7 @@ async fn artifact_candidate(
 }
 
 /// Looks a spell up. The file may have changed since the job began, which would make its later trials another job's.
-async fn spell_candidate(
+pub(crate) async fn spell_candidate(
     spells: &dyn SpellTrials,
     id: &CandidateId,
     chosen: &SpellChoice,
@@ -229,25 +244,4 @@ async fn spell_candidate(
         return Err(codes::wrong_state("spell", name.as_str(), state, "going on with the job", id.to_string()).into());
     }
     Ok(tried)
-}
-
-/// Returns true if the values at this place of an output are those of an enum.
-pub(crate) fn is_enum_at(schema: &Value, pointer: &str) -> bool {
-    let mut found = resolved(schema, schema);
-    for step in pointer.split('/').skip(1) {
-        let step = step.replace("~1", "/").replace("~0", "~");
-        let property = found.and_then(|schema| schema.get("properties")?.get(&step));
-        found = property.and_then(|property| resolved(schema, property));
-    }
-    found.is_some_and(|schema| schema.get("enum").is_some_and(Value::is_array))
-}
-
-/// Follows the references of a schema within its document.
-fn resolved<'a>(document: &'a Value, schema: &'a Value) -> Option<&'a Value> {
-    let mut schema = schema;
-    for _ in 0..=SCHEMA_REFERENCES_MAX {
-        let Some(reference) = schema.get("$ref").and_then(Value::as_str) else { return Some(schema) };
-        schema = document.pointer(reference.strip_prefix('#')?)?;
-    }
-    None
 }

@@ -7,6 +7,7 @@ use cantrip::canon::RunId;
 use cantrip::reply::Refusal;
 use cantrip::spend::AuthorizationRef;
 use cantrip::{Cancel, CastReply};
+use cantrip_contract::VariantPatch;
 use futures_util::future::BoxFuture;
 use serde_json::Value;
 
@@ -28,8 +29,22 @@ pub struct TriedSpell {
     pub removed: Vec<RemovedGate>,
     /// The allowed gates that would have been removed, in declared order.
     pub let_through: Vec<String>,
-    /// The most that one cast can cost.
+    /// The most that one cast can cost. A variant only narrows wards, so this bounds its casts too.
     pub worst: CostBound,
+    /// The values that a compile of the spell may change.
+    pub texts: SpellTexts,
+}
+
+/// The values of a spell that a compile may change.
+#[derive(Debug, Clone, Default, PartialEq, serde::Serialize, serde::Deserialize)]
+pub struct SpellTexts {
+    /// The system prompt, without the files that follow it; empty if there is none.
+    pub call: String,
+    /// The descriptions of the gates that the trials have, in declared order. The tools of a server are described by
+    /// the server, so they are not among them.
+    pub gates: Vec<(String, String)>,
+    /// The wards as the spell has them, with the limit of turns that its loader adds.
+    pub wards: Value,
 }
 
 /// A gate that trials do not have.
@@ -44,6 +59,8 @@ pub struct RemovedGate {
 #[derive(Debug, Clone)]
 pub struct SpellTrial {
     pub spell: String,
+    /// The changes of the variant that is tried; none for the spell as it is.
+    pub patch: Option<VariantPatch>,
     /// The gates that the caller of the evaluation allows.
     pub gates: Vec<String>,
     /// The intent of the example.
@@ -64,6 +81,15 @@ pub trait SpellTrials: Send + Sync {
     /// Returns the spell as its trials will be cast. Nothing is cast.
     fn tried<'a>(&'a self, spell: &'a str, gates: &'a [String]) -> BoxFuture<'a, Result<TriedSpell, Refusal>>;
 
+    /// Returns the spell with the changes of a variant, as its trials will be cast. Nothing is cast. A gate that the
+    /// spell does not have, a description that cannot be set and a ward that is not narrower are refused.
+    fn tried_variant<'a>(
+        &'a self,
+        spell: &'a str,
+        patch: &'a VariantPatch,
+        gates: &'a [String],
+    ) -> BoxFuture<'a, Result<TriedSpell, Refusal>>;
+
     /// Casts one trial in copies of the spell's files, or resumes it.
     fn cast(&self, trial: SpellTrial) -> BoxFuture<'_, Result<CastReply, Refusal>>;
 }
@@ -74,6 +100,15 @@ pub struct NoSpellTrials;
 
 impl SpellTrials for NoSpellTrials {
     fn tried<'a>(&'a self, spell: &'a str, _: &'a [String]) -> BoxFuture<'a, Result<TriedSpell, Refusal>> {
+        Box::pin(std::future::ready(Err(unknown(spell))))
+    }
+
+    fn tried_variant<'a>(
+        &'a self,
+        spell: &'a str,
+        _: &'a VariantPatch,
+        _: &'a [String],
+    ) -> BoxFuture<'a, Result<TriedSpell, Refusal>> {
         Box::pin(std::future::ready(Err(unknown(spell))))
     }
 

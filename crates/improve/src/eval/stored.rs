@@ -9,18 +9,20 @@ use cantrip::reply::{Refusal, codes};
 use cantrip_contract::limits::{JUDGE_AGREEMENT_LOW_MICRO, JUDGE_VERDICTS_MIN};
 use cantrip_contract::{
     CandidateId, CompiledId, DatasetRow, EvalId, EvalReport, EvalReportRow, Example, ExampleId, ExampleResultRow,
-    JobRow, JobSpec, LatencyPart, Metric, PromotionEvidence, ReceiptId, Side, SignatureId, Split, StoredEvidence,
-    Subject, Unscored,
+    JobKind, JobRow, JobSpec, LatencyPart, Metric, PromotionEvidence, ReceiptId, Side, SignatureId, Split,
+    StoredEvidence, Subject, Unscored,
 };
 use serde_json::{Value, json};
 
 use super::agreement::judge_parts;
+use super::names::JobEval;
 use super::prepare::eval_parts;
 use super::report::{ReportTrial, percentiles};
 use super::rows::{report_trials, side_of, stored_output, stored_receipt, stored_results};
 use super::setup::{EvalSetup, read_body, stored_spec};
 use super::spells::SpellTrials;
 use super::verify::EvalDifference;
+use crate::compile::stored_compile_parts;
 use crate::limits::EVAL_PAGE;
 use cantrip_ds::job::JobParts;
 use cantrip_ds::metric::MetricScorer;
@@ -101,9 +103,10 @@ pub async fn stored_eval(predictor: &Predictor, id: &EvalId) -> Result<StoredEva
     let spec = stored_spec(&job)?;
     let metric = Metric::from_stored(&spec.metric).map_err(|fault| fault.refusal(&spec.metric_hash().to_string()))?;
     let dataset = predictor.datasets().load(spec.dataset_hash).await?;
+    let evaluated = JobEval::of_report(&spec, &report).ok_or_else(|| altered("eval_id"))?;
     let results = stored_results(loom, job.job_id).await?;
-    let trials = report_trials(loom, &spec, &metric, &results).await?;
-    let rows = stored_rows(loom, &spec, &results, |id| dataset.example(id)).await?;
+    let trials = report_trials(loom, &evaluated.spec, &metric, &results).await?;
+    let rows = stored_rows(loom, &evaluated.spec, &results, |id| dataset.example(id)).await?;
     Ok(StoredEval {
         report,
         report_hash: row.report_hash,
@@ -287,13 +290,16 @@ pub fn promotion_evidence(report: &EvalReport) -> Option<PromotionEvidence> {
     })
 }
 
-/// Returns the parts of a stored job: an evaluation, or the comparison of a judge with people.
+/// Returns the parts of a stored job: an evaluation, a compile, or the comparison of a judge with people.
 pub async fn job_parts(
     predictor: &Predictor,
     spells: &Arc<dyn SpellTrials>,
     metrics: MetricScorer,
     job: &JobRow,
 ) -> Result<JobParts, Refusal> {
+    if job.kind == JobKind::Compile {
+        return stored_compile_parts(predictor, spells, metrics, job).await;
+    }
     if stored_spec(job)?.subject.is_none() {
         return judge_parts(predictor, metrics, job).await;
     }

@@ -8,6 +8,7 @@ use cantrip_service::cantrip::loom::{
     TruncationReason, Usage,
 };
 use cantrip_service::cantrip::reply::codes;
+use cantrip_service::contracts::contract::JobStatus;
 use serde_json::{Value, json};
 
 /// The state of a run up to the last record read.
@@ -125,11 +126,17 @@ impl RunStatus {
             }
             Event::JobParked(parked) => self.parked = Some(parked.reason),
             Event::JobClosed(closed) => {
-                let (state, code) = if closed.can_reopen() {
-                    ("failed", codes::CRASH.any())
+                // A budget is how a search ends, so a compile that ran out of it has succeeded, and can still go on.
+                let is_compile = closed.report_id.as_ref().is_some_and(|id| id.as_str().starts_with("cmp_"));
+                let is_searched = matches!(closed.status, JobStatus::Succeeded | JobStatus::BudgetExhausted);
+                let code = if is_compile && is_searched {
+                    codes::COMPILED.any()
+                } else if closed.can_reopen() {
+                    codes::CRASH.any()
                 } else {
-                    ("terminated", codes::EVALUATED.any())
+                    codes::EVALUATED.any()
                 };
+                let state = if closed.can_reopen() { "failed" } else { "terminated" };
                 let reply = closed.error.as_ref().map_or_else(|| code.into(), |error| error.mark.clone());
                 self.ended = Some(RunEnding { state, reason: None, reply, answered_by: None });
             }

@@ -6,11 +6,13 @@ use std::time::Duration;
 use cantrip_service::cantrip::loom::ReceiptFilter;
 use cantrip_service::cantrip::reply::{GuardedReply, Refusal, codes};
 use cantrip_service::contracts::contract::{
-    Canary, CompiledId, NoFiles, PromotionCriteria, PromotionEvidence, PromotionRule, ReceiptId, Signature,
-    SignatureId, SignatureOrigin, promotion_evidence_schema,
+    Canary, CompiledId, GuardAction, NoFiles, PromotionCriteria, PromotionEvidence, PromotionRule, ReceiptId,
+    Signature, SignatureId, SignatureOrigin, promotion_evidence_schema,
 };
 use cantrip_service::contracts::{PredictOptions, PredictReply};
-use cantrip_service::{ArtifactUpload, PointerRequest, Promotion, RolloutAction, TraceContent, TraceName};
+use cantrip_service::{
+    ArtifactUpload, GuardRequest, PointerRequest, Promotion, RolloutAction, TraceContent, TraceName,
+};
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -87,7 +89,7 @@ pub(super) fn routes(routes: &mut Routes) {
     routes.get("/v1/pointers/{id}", pointer, about);
     let about = doc(
         "change_pointer",
-        "Change a pointer: set, canary, clear, promote or roll back, as an operator.",
+        "Change a pointer: set, canary, clear, promote or roll back, or set the guard of its canary, as an operator.",
         &[200, 403],
     )
     .path(SIGNATURE)
@@ -314,6 +316,29 @@ enum Way {
     Promote,
     /// Undo the last change that is still in effect.
     Rollback,
+    /// Set the guard of the canary: `on` says what it does if the canary is worse by more than `margin`. The pointer
+    /// itself stays as it is.
+    Guard,
+}
+
+/// The reaction of a guard to a canary that is worse.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+enum OnWorse {
+    /// Tell about it.
+    #[default]
+    Alert,
+    /// Tell about it, and remove the canary.
+    Clear,
+}
+
+impl From<OnWorse> for GuardAction {
+    fn from(on: OnWorse) -> Self {
+        match on {
+            OnWorse::Alert => Self::Alert,
+            OnWorse::Clear => Self::Clear,
+        }
+    }
 }
 
 /// A change of a pointer.
@@ -347,6 +372,12 @@ struct Moving {
     not_worse: bool,
     /// For a promotion: the maximum cost of a call, in percent of the current cost; 125 by default.
     cost_percent: Option<u64>,
+    /// For a guard: its reaction to a canary that is worse; `alert` by default.
+    on: Option<OnWorse>,
+    /// For a guard: the difference to the worse that is accepted, in score and in the share of failed calls; 0.02 by
+    /// default.
+    #[schemars(range(min = 0, max = 1))]
+    margin: Option<f64>,
     /// The version of the pointer that the change expects; by default the current one. 0 means that there is no pointer
     /// yet.
     expected_version: Option<u64>,
@@ -376,6 +407,10 @@ async fn apply_change(caller: &Caller, signature: SignatureId, moving: Moving) -
         let rule = "only promoting asks for one, and only if no `evaluation` is given";
         return Err(codes::schema("the body", "/eval", rule).into());
     }
+    if change != Way::Guard && (moving.on.is_some() || moving.margin.is_some()) {
+        let field = if moving.on.is_some() { "/on" } else { "/margin" };
+        return Err(codes::schema("the body", field, "only setting a guard asks for it").into());
+    }
     let named: Option<CompiledId> = artifact.as_deref().map(parse_id).transpose()?;
     let lacks = |field: &str| Refusal::from(codes::schema("the body", format!("/{field}"), "this change needs it"));
     let repointing = PointerRequest { signature, expected_version, actor: caller.owner.clone(), reason };
@@ -387,6 +422,12 @@ async fn apply_change(caller: &Caller, signature: SignatureId, moving: Moving) -
         }
         Way::Clear => RolloutAction::Clear,
         Way::Rollback => RolloutAction::Rollback { to: None },
+        Way::Guard => {
+            let action = GuardAction::from(moving.on.unwrap_or_default());
+            let (signature, actor) = (repointing.signature, repointing.actor);
+            let request = GuardRequest { signature, action, margin: moving.margin, actor };
+            return Ok(caller.service.set_guard(request).await);
+        }
         Way::Promote => {
             let evaluation = evaluation.as_ref().map(PromotionEvidence::from_value).transpose();
             let evaluation = evaluation.map_err(|fault| fault.refusal("the body", "/evaluation"))?;

@@ -10,6 +10,7 @@ mod answer;
 mod casts;
 mod chat;
 mod chat_request;
+mod compile;
 mod contracts;
 mod datasets;
 mod entities;

@@ -6,7 +6,9 @@ use axum::routing::MethodRouter;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde_json::{Map, Value, json};
 
-use super::{HttpServer, casts, chat, contracts, datasets, entities, evals, feeds, ledger, looms, runs, server_routes};
+use super::{
+    HttpServer, casts, chat, compile, contracts, datasets, entities, evals, feeds, ledger, looms, runs, server_routes,
+};
 
 /// Returns every route.
 pub(super) fn all() -> Routes {
@@ -20,6 +22,7 @@ pub(super) fn all() -> Routes {
     contracts::routes(&mut routes);
     datasets::routes(&mut routes);
     evals::routes(&mut routes);
+    compile::routes(&mut routes);
     ledger::routes(&mut routes);
     chat::routes(&mut routes);
     routes

@@ -173,6 +173,7 @@ impl McpServer {
             ToolName::Turn => self.read_reply(caller, name, self.turn(caller, read(name, arguments)?)).await,
             ToolName::Receipts => self.receipts(caller, read(name, arguments)?).await?,
             ToolName::Evaluations => self.evaluations(caller, read(name, arguments)?).await?,
+            ToolName::Compiles => self.compiles(caller, read(name, arguments)?).await?,
             ToolName::Spend => self.read_reply(caller, name, self.spend(caller, read(name, arguments)?)).await,
             ToolName::Codes => self.read_reply(caller, name, read_tools::codes(read(name, arguments)?)).await,
         };

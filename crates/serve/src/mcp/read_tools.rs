@@ -5,7 +5,7 @@ use cantrip_service::cantrip::loom::{AnyId, Loom, PageRequest, ReceiptFilter, Ru
 use cantrip_service::cantrip::reply::{AnyCode, GuardedReply, Refusal, codes, registry};
 use cantrip_service::cantrip::{Runtime, store_refusal};
 use cantrip_service::contracts::contract::{ReceiptId, ReceiptRow};
-use cantrip_service::{EvalFilter, receipt_json};
+use cantrip_service::{CompileFilter, EvalFilter, receipt_json};
 use serde_json::{Value, json};
 
 use super::cast_tools::id;
@@ -123,6 +123,14 @@ impl McpServer {
         }
         let filter = EvalFilter { subject: asked.subject, compiled_id: None };
         Ok(caller.service.evaluations(filter, page(asked.cursor.as_deref(), asked.most)?).await)
+    }
+
+    pub(super) async fn compiles(&self, caller: &Caller, asked: tools::Compiles) -> Result<GuardedReply, Refusal> {
+        if let Some(compile) = &asked.compile {
+            return Ok(caller.service.compile_report(compile.trim()).await);
+        }
+        let filter = CompileFilter { subject: asked.subject };
+        Ok(caller.service.compile_reports(filter, page(asked.cursor.as_deref(), asked.most)?).await)
     }
 
     pub(super) async fn spend(&self, caller: &Caller, asked: tools::Spend) -> Result<Value, Refusal> {

@@ -1,4 +1,4 @@
-//! Resources that can be read by URI: threads, receipts, traces and the reports of evaluations.
+//! Resources that can be read by URI: threads, receipts, traces and the reports of evaluations and compiles.
 
 use cantrip_service::cantrip::loom::{Error as LoomError, Loom, PageRequest, ReceiptFilter};
 use cantrip_service::cantrip::reply::{Refusal, codes};
@@ -15,6 +15,7 @@ const THREADS: &str = "cantrip://threads/";
 const RECEIPTS: &str = "cantrip://receipts/";
 const TRACES: &str = "cantrip://traces/";
 const EVALUATIONS: &str = "cantrip://evaluations/";
+const COMPILES: &str = "cantrip://compiles/";
 const JSON: &str = "application/json";
 
 pub(super) fn templates() -> Vec<ResourceTemplate> {
@@ -34,7 +35,11 @@ pub(super) fn templates() -> Vec<ResourceTemplate> {
         .with_title("An evaluation")
         .with_description("The report of an evaluation: scores, intervals, the verdict and the cost.")
         .with_mime_type(JSON);
-    vec![thread, receipt, trace, evaluation]
+    let compile = ResourceTemplate::new(format!("{COMPILES}{{compile}}"), "compile")
+        .with_title("A compile")
+        .with_description("The report of a compile: its candidates, the winner, what it changed and the cost.")
+        .with_mime_type(JSON);
+    vec![thread, receipt, trace, evaluation, compile]
 }
 
 /// Some resources, and the cursor of the next ones.
@@ -117,6 +122,8 @@ impl McpServer {
             caller.service.read_trace(&TraceName::parse(trace), TraceContent::Redacted).await?
         } else if let Some(evaluation) = uri.strip_prefix(EVALUATIONS) {
             caller.service.evaluation_report(evaluation).await?
+        } else if let Some(compile) = uri.strip_prefix(COMPILES) {
+            caller.service.compile_report_value(compile).await?
         } else {
             return Err(codes::not_found("resource", uri).into());
         };

@@ -23,12 +23,13 @@ pub(super) enum ToolName {
     Turn,
     Receipts,
     Evaluations,
+    Compiles,
     Spend,
     Codes,
 }
 
 impl ToolName {
-    pub(super) const ALL: [Self; 16] = [
+    pub(super) const ALL: [Self; 17] = [
         Self::Spells,
         Self::Cast,
         Self::Send,
@@ -43,6 +44,7 @@ impl ToolName {
         Self::Turn,
         Self::Receipts,
         Self::Evaluations,
+        Self::Compiles,
         Self::Spend,
         Self::Codes,
     ];
@@ -100,6 +102,12 @@ impl ToolName {
                 "evaluations",
                 "Evaluations",
                 "Lists evaluations, or shows the report of one: scores, intervals, the verdict and the cost. It starts none.",
+            ),
+            Self::Compiles => (
+                "compiles",
+                "Compiles",
+                "Lists compiles, or shows the report of one: its candidates, the winner, what it changed and the cost. \
+                 It starts none.",
             ),
             Self::Spend => (
                 "spend_status",
@@ -186,6 +194,14 @@ impl ToolName {
                 json!({
                     "evaluation": text("The id of one evaluation, to show its report."),
                     "subject": text("Only evaluations of this signature, by its id, or of `spell:NAME`."),
+                    "cursor": cursor, "most": most,
+                }),
+                &[],
+            ),
+            Self::Compiles => (
+                json!({
+                    "compile": text("The id of one report, or the run of the compile, to show its report."),
+                    "subject": text("Only compiles of this signature, by its id, or of `spell:NAME`."),
                     "cursor": cursor, "most": most,
                 }),
                 &[],
@@ -335,6 +351,15 @@ pub(super) struct Receipts {
 #[serde(deny_unknown_fields)]
 pub(super) struct Evaluations {
     pub(super) evaluation: Option<String>,
+    pub(super) subject: Option<String>,
+    pub(super) cursor: Option<String>,
+    pub(super) most: Option<usize>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Compiles {
+    pub(super) compile: Option<String>,
     pub(super) subject: Option<String>,
     pub(super) cursor: Option<String>,
     pub(super) most: Option<usize>,

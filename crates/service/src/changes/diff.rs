@@ -144,7 +144,8 @@ fn text(bytes: Option<&[u8]>) -> Option<&str> {
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
-fn unified_diff(path: &str, touched: ChangeKind, before: &str, after: &str) -> String {
+/// Returns the difference between two texts of a file, in the format of `diff -u`. `path` is relative.
+pub(crate) fn unified_diff(path: &str, touched: ChangeKind, before: &str, after: &str) -> String {
     let side = |letter: &str, absent: bool| if absent { "/dev/null".to_owned() } else { format!("{letter}/{path}") };
     let (from, to) = (side("a", touched == ChangeKind::Created), side("b", touched == ChangeKind::Deleted));
     // After the timeout the diff is longer than necessary, but still correct.

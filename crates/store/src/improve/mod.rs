@@ -17,23 +17,24 @@ use crate::value::{Row, Value, values};
 pub(crate) use check::row_faults;
 pub(crate) use statements::statement_for;
 
-/// Locks the looks of all subjects of these steps until the transaction ends, so that two reports that are written at
-/// once get different numbers. A look that is not written yet has no row to lock, so Postgres locks the name of its
-/// subject. SQLite has only one writer.
+/// Locks the looks of all subjects and guards of these steps until the transaction ends, so that two reports that are
+/// written at once get different numbers, and a look of a guard is counted once. A look that is not written yet has no
+/// row to lock, so Postgres locks the name of its subject or guard. SQLite has only one writer.
 pub(crate) async fn lock<'a>(link: &mut DbConnection, steps: impl Iterator<Item = &'a Step>) -> Result<(), StoreFault> {
     let DbConnection::Postgres(link) = link else { return Ok(()) };
-    let mut subjects = BTreeSet::new();
+    let mut names = BTreeSet::new();
     for row in steps.flat_map(|step| &step.contract) {
-        if let ContractRow::Improve(row) = row
-            && let ImproveRow::EvalReport(draft) = &**row
-        {
-            subjects.insert(draft.report.signature_id.to_string());
+        let ContractRow::Improve(row) = row else { continue };
+        if let ImproveRow::EvalReport(draft) = &**row {
+            names.insert(format!("cantrip:looks:{}", draft.report.signature_id));
+        } else if let ImproveRow::Guard { row, .. } = &**row {
+            names.insert(format!("cantrip:guards:{}", row.signature_id));
         }
     }
     // In one order, so that two groups cannot deadlock.
-    for subject in subjects {
+    for name in names {
         let sql = "SELECT pg_advisory_xact_lock(hashtext(?1))::text";
-        link.query(sql, values![format!("cantrip:looks:{subject}")]).await?;
+        link.query(sql, values![name]).await?;
     }
     Ok(())
 }

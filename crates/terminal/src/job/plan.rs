@@ -1,9 +1,11 @@
 //! The plan of an evaluation on a terminal: everything that a person needs to decide whether to start it.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use cantrip_service::contracts::contract::SplitCounts;
 use cantrip_service::contracts::job::{CostBound, CostPlan};
-use cantrip_service::improve::eval::EvalPlan;
+use cantrip_service::improve::eval::{EvalPlan, RemovedGate};
 use cantrip_service::wording::{decimal, micro, short_id};
 
 use crate::present::{BOLD, strip_control};
@@ -13,9 +15,14 @@ const LOCAL_AUTHORIZATION: &str = "auth_local";
 
 /// Returns the plan as text, without the question.
 pub fn draw_plan(plan: &EvalPlan) -> String {
-    let mut text = format!("{BOLD}{}{BOLD:#}\n", heading(plan));
-    for (name, said) in lines(plan) {
-        let _ = writeln!(text, "  {name:<9}  {}", strip_control(&said));
+    draw_lines(&heading(plan), &lines(plan))
+}
+
+/// Returns a heading and the lines below it.
+pub(super) fn draw_lines(heading: &str, lines: &[(&'static str, String)]) -> String {
+    let mut text = format!("{BOLD}{}{BOLD:#}\n", strip_control(heading));
+    for (name, said) in lines {
+        let _ = writeln!(text, "  {name:<9}  {}", strip_control(said));
     }
     text
 }
@@ -26,47 +33,60 @@ fn heading(plan: &EvalPlan) -> String {
         Some(id) => format!(" beside {}", candidate(id, plan.baseline_role.as_deref())),
         None => String::new(),
     };
-    strip_control(&format!("eval {subject} of {}{beside}", plan.of))
+    format!("eval {subject} of {}{beside}", plan.of)
 }
 
 /// Returns the beginning of an id with its role: `art_fa31 (primary)`.
-fn candidate(id: &str, role: Option<&str>) -> String {
+pub(super) fn candidate(id: &str, role: Option<&str>) -> String {
     let role = role.map_or_else(String::new, |role| format!(" ({role})"));
     format!("{}{role}", short_id(id))
 }
 
 fn lines(plan: &EvalPlan) -> Vec<(&'static str, String)> {
-    let mut lines = vec![("data", data(plan)), ("metric", plan.metric.clone()), ("trials", trials(plan))];
+    let data = data(&plan.dataset, &plan.counts, &plan.skipped, plan.contradictions, plan.unlabelled);
+    let mut lines = vec![("data", data), ("metric", plan.metric.clone()), ("trials", trials(plan))];
     lines.push(("models", models(plan)));
     lines.push(("cost", cost(&plan.cost)));
     if let Some(said) = test(plan) {
         lines.push((plan.split.as_str(), said));
     }
-    if !plan.removed.is_empty() {
-        let removed: Vec<String> =
-            plan.removed.iter().map(|removed| format!("{} ({})", removed.gate, removed.reason)).collect();
-        lines.push(("removed", format!("{}; --gate NAME allows one", removed.join(", "))));
-    }
-    if !plan.let_through.is_empty() {
-        lines.push(("allowed", plan.let_through.join(", ")));
-    }
+    lines.extend(gates(&plan.removed, &plan.let_through));
     lines.extend(plan.notes.iter().map(|note| ("note", note.clone())));
     lines
 }
 
-fn data(plan: &EvalPlan) -> String {
-    let counts = &plan.counts;
-    let mut said =
-        format!("{}: {} train, {} holdout, {} test", plan.dataset, counts.train, counts.holdout, counts.test);
-    let skipped: Vec<String> = plan.skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
+/// Returns the lines about the gates of a spell that its trials do not have, and those that the caller allows.
+pub(super) fn gates(removed: &[RemovedGate], let_through: &[String]) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    if !removed.is_empty() {
+        let removed: Vec<String> =
+            removed.iter().map(|removed| format!("{} ({})", removed.gate, removed.reason)).collect();
+        lines.push(("removed", format!("{}; --gate NAME allows one", removed.join(", "))));
+    }
+    if !let_through.is_empty() {
+        lines.push(("allowed", let_through.join(", ")));
+    }
+    lines
+}
+
+/// Returns the sizes of a dataset, and what is not in it.
+pub(super) fn data(
+    dataset: &str,
+    counts: &SplitCounts,
+    skipped: &BTreeMap<String, u64>,
+    contradictions: u64,
+    unlabelled: u64,
+) -> String {
+    let mut said = format!("{dataset}: {} train, {} holdout, {} test", counts.train, counts.holdout, counts.test);
+    let skipped: Vec<String> = skipped.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
     if !skipped.is_empty() {
         said += &format!("; skipped {}", skipped.join(", "));
     }
-    if plan.contradictions > 0 {
-        said += &format!("; {} inputs have two expected outputs", plan.contradictions);
+    if contradictions > 0 {
+        said += &format!("; {contradictions} inputs have two expected outputs");
     }
-    if plan.unlabelled > 0 {
-        said += &format!("; {} without an expected output", plan.unlabelled);
+    if unlabelled > 0 {
+        said += &format!("; {unlabelled} without an expected output");
     }
     said
 }
@@ -88,7 +108,7 @@ fn models(plan: &EvalPlan) -> String {
     }
 }
 
-fn cost(plan: &CostPlan) -> String {
+pub(super) fn cost(plan: &CostPlan) -> String {
     let worst = match plan.worst {
         CostBound::Free => "nothing".to_owned(),
         CostBound::AtMost(money) => format!("at worst {money}"),
@@ -109,10 +129,14 @@ fn cost(plan: &CostPlan) -> String {
 }
 
 fn test(plan: &EvalPlan) -> Option<String> {
-    let least = plan.detectable?;
-    let small = format!("differences under {} will probably not show", decimal(micro(least), 2));
+    let small = small_differences(plan.detectable?);
     Some(match plan.look {
         Some(look) => format!("look {look}; {small}"),
         None => format!("counts as no look and supports no promotion; {small}"),
     })
+}
+
+/// Says which differences the sample is too small for.
+pub(super) fn small_differences(least: u64) -> String {
+    format!("differences under {} will probably not show", decimal(micro(least), 2))
 }

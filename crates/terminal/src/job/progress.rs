@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cantrip_service::contracts::job::JobProgressView;
+use cantrip_service::contracts::job::{JobProgressView, JobStanding};
 use cantrip_service::wording::{decimal, micro, time_left};
 
 use crate::cursor;
@@ -14,6 +14,8 @@ use crate::present::{DIM, cut, say, width_of_error};
 /// The state of a job as its line shows it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct JobState {
+    /// The optimiser of a compile, which is shown in the place of the name of the line.
+    pub optimiser: Option<String>,
     /// The number of trials that have settled.
     pub done: u64,
     /// The number of trials at worst.
@@ -27,8 +29,10 @@ impl JobState {
     /// Returns the progress of a job as its line shows it.
     pub fn of(progress: &JobProgressView) -> Self {
         let mut facts = Vec::new();
-        if let Some(mean) = progress.mean_micro {
-            facts.push(format!("mean {}", decimal(micro(mean), 2)));
+        match (progress.standing, progress.mean_micro) {
+            (Some(standing), _) => facts.extend(search_facts(progress.proposals, standing)),
+            (None, Some(mean)) => facts.push(format!("mean {}", decimal(micro(mean), 2))),
+            (None, None) => {}
         }
         if progress.unscored > 0 {
             facts.push(format!("{} without a score", progress.unscored));
@@ -41,8 +45,27 @@ impl JobState {
             (Some(spent), None) => facts.push(spent.to_string()),
             (None, _) => {}
         }
-        Self { done: progress.done, whole: progress.whole, facts, left_ms: progress.left_ms }
+        Self {
+            optimiser: progress.optimiser.clone(),
+            done: progress.done,
+            whole: progress.whole,
+            facts,
+            left_ms: progress.left_ms,
+        }
     }
+}
+
+/// Returns the standing of a search: `12 proposals, 4 kept` and `best 0.71 (start 0.58)`.
+fn search_facts(proposals: u64, standing: JobStanding) -> Vec<String> {
+    let mut facts = Vec::new();
+    if proposals > 0 {
+        facts.push(format!("{proposals} proposals, {} kept", standing.kept));
+    }
+    if let Some(best) = standing.best_micro {
+        let start = standing.start_micro.map(|start| format!(" (start {})", decimal(micro(start), 2)));
+        facts.push(format!("best {}{}", decimal(micro(best), 2), start.unwrap_or_default()));
+    }
+    facts
 }
 
 /// Draws the progress of one job.
@@ -134,7 +157,8 @@ impl JobProgressLine {
 
 /// Returns the progress of a job as one line.
 pub fn progress_line(name: &str, state: &JobState) -> String {
-    let JobState { done, whole, facts, left_ms } = state;
+    let JobState { optimiser, done, whole, facts, left_ms } = state;
+    let name = optimiser.as_deref().unwrap_or(name);
     let filled = (done * JOB_BAR_COLUMNS).checked_div(*whole).unwrap_or(0).min(JOB_BAR_COLUMNS);
     let bar: String = (0..JOB_BAR_COLUMNS).map(|column| if column < filled { '#' } else { '.' }).collect();
     let mut line = format!("{name}  [{bar}] {done}/{whole} trials");
@@ -156,6 +180,7 @@ mod tests {
     #[test]
     fn a_line_has_the_bar_the_count_the_facts_and_the_time_left() {
         let state = JobState {
+            optimiser: None,
             done: 412,
             whole: 900,
             facts: vec!["mean 0.710".to_owned(), "0.18 of 0.50 USD".to_owned()],
@@ -165,6 +190,15 @@ mod tests {
             progress_line("eval", &state),
             "eval  [#######.........] 412/900 trials  mean 0.710  0.18 of 0.50 USD  about 4 min left"
         );
+        let search = JobState { optimiser: Some("gepa.v1".to_owned()), whole: 900, ..JobState::default() };
+        assert_eq!(progress_line("job", &search), "gepa.v1  [................] 0/900 trials");
+    }
+
+    #[test]
+    fn a_search_shows_its_proposals_and_its_best_score_beside_the_start() {
+        let standing = JobStanding { best_micro: Some(708_000), start_micro: Some(580_000), kept: 4 };
+        assert_eq!(search_facts(12, standing), ["12 proposals, 4 kept", "best 0.71 (start 0.58)"]);
+        assert_eq!(search_facts(0, JobStanding::default()), Vec::<String>::new());
     }
 
     #[test]

@@ -13,8 +13,8 @@ use cantrip_service::EvalFilter;
 use cantrip_service::wording::short_id;
 use serde_json::{Value, json};
 
+use super::super::job::{agreed, write_page};
 use super::super::{Context, Outcome, with_text};
-use super::{agreed, write_page};
 use crate::args::{ids, metrics, signatures};
 use crate::limits::RECEIPTS_LISTED_MAX;
 use cantrip_local::predictor::{crystals, traces};
@@ -180,7 +180,7 @@ impl Showing {
         let view = on.service.evaluation_view(&eval).await?;
         let text = match &self.html {
             Some(path) => {
-                write_page(path, &view)?;
+                write_page(path, &cantrip_pages::evaluation_page(&view))?;
                 format!("{}\n", path.display())
             }
             None => format!("{}{}", draw_report(&view), draw_failures(&view)),

@@ -2,26 +2,15 @@
 
 use std::collections::HashMap;
 
-use cantrip::canon::{LoomId, Timestamp};
-use cantrip::loom::{AnyLoom, Content, Error, Extent, Loom, Thread};
-use cantrip::{Runtime, loom_id_for, store_refusal};
+use cantrip::canon::LoomId;
+use cantrip::loom::{Error, Extent, Loom};
+use cantrip::{loom_id_for, store_refusal};
 use cantrip_reply::Refusal;
-use serde::Serialize;
 
 use cantrip_local::origin;
 use cantrip_local::spells;
 use cantrip_local::store::Store;
-
-/// The counts of one loom.
-#[derive(Debug, Serialize)]
-pub(super) struct LoomRow {
-    pub(super) loom_id: LoomId,
-    /// The name of its spell, if the spell was found.
-    pub(super) name: Option<String>,
-    pub(super) entities: u64,
-    pub(super) turns: u64,
-    pub(super) last_activity: Option<Timestamp>,
-}
+use cantrip_terminal::loom::LoomRow;
 
 pub(super) async fn looms(store: &Store) -> Result<Vec<LoomRow>, Refusal> {
     let loom = &store.loom;
@@ -47,27 +36,4 @@ async fn noted_name(store: &Store, id: LoomId) -> Result<Option<String>, Refusal
     // The newest root first: an older one may have been cast from a spell that was renamed since.
     let mut noted = roots.iter().rev().filter_map(|root| origin::noted_name(store, root.cantrip_id));
     Ok(noted.find(|name| loom_id_for(name) == id))
-}
-
-/// A thread with the intents that its entity received after the last turn and that were cancelled before an answer.
-#[derive(Debug, Serialize)]
-pub(crate) struct ShownThread {
-    #[serde(flatten)]
-    pub(crate) thread: Thread,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(crate) cancelled: Vec<Content>,
-}
-
-impl ShownThread {
-    /// Reads the cancelled intents after a thread, if the thread ends at the newest turn of its entity.
-    pub(crate) async fn of(loom: &AnyLoom, thread: Thread) -> Result<Self, Refusal> {
-        let is_last = thread.entity.leaf == Some(thread.leaf);
-        let cancelled = if is_last {
-            let runtime = Runtime::new(loom.clone());
-            runtime.cancelled_intents(&thread.entity).await.map_err(|error| store_refusal(&error))?
-        } else {
-            Vec::new()
-        };
-        Ok(Self { thread, cancelled })
-    }
 }

@@ -1,13 +1,12 @@
 //! The file changes of a run: diff and undo.
 
-use std::fmt::Write;
 use std::io::{self, IsTerminal};
 
 use cantrip::canon::{RunId, TurnId};
 use cantrip::loom::Loom;
 use cantrip::store_refusal;
-use cantrip_reply::{Refusal, ReplyType, codes};
-use cantrip_service::{ChangeKind, FileDiff, GateRoots};
+use cantrip_reply::{Refusal, codes};
+use cantrip_service::GateRoots;
 use serde_json::{Value, json};
 
 use crate::args::ids;
@@ -15,7 +14,8 @@ use crate::commands::{CommandReply, Context, Outcome};
 use cantrip_local::process;
 use cantrip_local::spells::{self, Source};
 use cantrip_local::store::Store;
-use cantrip_terminal::present::{BOLD, DIM, answer, answer_of_entity, colour, program, say, strip_control};
+use cantrip_terminal::present::{DIM, answer, answer_of_entity, program, say, strip_control};
+use cantrip_terminal::run::{draw_file_diff, draw_undo, unknown_changes};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Showing {
@@ -50,14 +50,14 @@ impl Showing {
         let (styled, mut text, mut notes) = (io::stdout().is_terminal(), String::new(), Vec::new());
         let guarded = service
             .diff(run, since, |file| {
-                draw(&mut text, file, styled);
+                draw_file_diff(&mut text, file, styled);
                 if file.others_between {
                     let path = &file.path;
                     notes.push(format!("someone else changed {path} in between, and the diff includes that change"));
                 }
             })
             .await;
-        notes.extend(unknown(guarded.reply.value()));
+        notes.extend(unknown_changes(guarded.reply.value()));
         let status = present.show_reply(guarded, || {
             match (text.is_empty(), styled) {
                 (true, _) => answer(&format!("{DIM}it changed no files{DIM:#}\n")),
@@ -79,7 +79,7 @@ impl Undoing {
         process::release_run(&store.loom, run).await?;
         let roots = self.roots(store, run).await;
         let guarded = service.undo(run, to, roots).await;
-        let text = draw_report(&Value::Object(guarded.reply.data().clone()), guarded.reply.reply_type());
+        let text = draw_undo(&Value::Object(guarded.reply.data().clone()), guarded.reply.reply_type());
         if !present.json && !guarded.reply.reply_type().is_success() {
             answer(&text);
         }
@@ -112,67 +112,4 @@ async fn turn_of(store: &Store, run: RunId, asked: Option<&str>) -> Result<Optio
             Err(codes::not_found("turn", number.to_string()).data(json!({ "hint": hint })).into())
         }
     }
-}
-
-/// Renders the diff of one file in the format of `patch`; on a terminal with colours and without control characters.
-fn draw(text: &mut String, file: &FileDiff, styled: bool) {
-    let Some(unified) = &file.unified else {
-        let size = |bytes: Option<usize>| bytes.map_or_else(|| "of unknown size".to_owned(), |n| format!("{n} bytes"));
-        let (before, after) = file.sizes();
-        let what = match file.touched {
-            ChangeKind::Created => format!("created, {}", size(after)),
-            ChangeKind::Deleted => format!("deleted, {}", size(before)),
-            ChangeKind::Changed => format!("changed, {} to {}", size(before), size(after)),
-        };
-        let _ = writeln!(text, "Binary file {} {what}", strip_control(&file.path));
-        return;
-    };
-    if !styled {
-        text.push_str(unified);
-        return;
-    }
-    for line in unified.lines() {
-        let shown = strip_control(&line.replace('\t', "    "));
-        let style = match line.as_bytes() {
-            [b'-', b'-', b'-', b' ', ..] | [b'+', b'+', b'+', b' ', ..] => BOLD,
-            [b'-', ..] => colour(ReplyType::Failure),
-            [b'+', ..] => colour(ReplyType::Success),
-            [b'@', ..] | [b'\\', ..] => DIM,
-            _ => {
-                let _ = writeln!(text, "{shown}");
-                continue;
-            }
-        };
-        let _ = writeln!(text, "{style}{shown}{style:#}");
-    }
-}
-
-/// Returns a note for each interrupted call whose file changes are unknown.
-fn unknown(seen: Option<&Value>) -> impl Iterator<Item = String> {
-    let paths = seen.and_then(|seen| seen["unknown"].as_array()).into_iter().flatten().filter_map(Value::as_str);
-    paths.map(|path| format!("a call that was cut off may have changed {path}: its outcome is unknown"))
-}
-
-/// Renders the result of an undo for each file.
-fn draw_report(data: &Value, outcome: ReplyType) -> String {
-    let mut text = String::new();
-    let listed = |key: &str| data[key].as_array().cloned().unwrap_or_default();
-    let style = colour(ReplyType::Success);
-    for (key, word) in [("restored", "restored"), ("deleted", "deleted")] {
-        for path in listed(key).iter().filter_map(Value::as_str) {
-            let _ = writeln!(text, "{style}{word:<8}{style:#}  {}", strip_control(path));
-        }
-    }
-    for path in listed("already").iter().filter_map(Value::as_str) {
-        let _ = writeln!(text, "{DIM}as before{DIM:#} {}", strip_control(path));
-    }
-    let style = colour(ReplyType::Invalid);
-    for left in listed("left") {
-        let of = |key: &str| strip_control(left[key].as_str().unwrap_or_default());
-        let _ = writeln!(text, "{style}left{style:#}      {}  {DIM}{}{DIM:#}", of("path"), of("said"));
-    }
-    if outcome.is_success() && listed("restored").is_empty() && listed("deleted").is_empty() {
-        let _ = writeln!(text, "{DIM}nothing to undo: every file is as it was{DIM:#}");
-    }
-    text
 }

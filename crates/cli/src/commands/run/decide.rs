@@ -10,7 +10,8 @@ use serde_json::json;
 
 use crate::args::ids;
 use crate::commands::{CommandReply, Context};
-use cantrip_terminal::present::{DIM, cut, program, strip_control};
+use cantrip_terminal::present::{DIM, program};
+use cantrip_terminal::run::{describe_pending, draw_call};
 
 /// The calls of a run that wait for a person's decision.
 #[derive(Debug, clap::Args)]
@@ -58,7 +59,7 @@ impl Waiting {
         }
         let mut text = String::new();
         for asked in &chosen {
-            let _ = writeln!(text, "{word}  {}{}", call(&asked.gate, &asked.args), describe_pending(asked));
+            let _ = writeln!(text, "{word}  {}{}", draw_call(&asked.gate, &asked.args), describe_pending(asked));
         }
         if left.is_empty() {
             let _ = writeln!(text, "  {DIM}{} run resume {run}{}{DIM:#}", program(), store.again);
@@ -88,16 +89,4 @@ fn nothing(run: RunId) -> Refusal {
     codes::wrong_state("run", run.to_string(), "not waiting for a person", "deciding", wanted)
         .data(json!({ "hint": hint }))
         .into()
-}
-
-/// Renders the highest cost of the call and the reason why a person is asked.
-pub(super) fn describe_pending(asked: &PendingApproval) -> String {
-    let cost = asked.cost.map_or_else(String::new, |cost| format!(", up to {cost}"));
-    let why = asked.reason_code.as_deref().map_or_else(String::new, |code| format!(" ({})", strip_control(code)));
-    format!("{cost}{why}")
-}
-
-/// Renders a call for the person who decides.
-pub(super) fn call(gate: &str, args: &serde_json::Value) -> String {
-    cut(&strip_control(&format!("{gate}({args})")), 2_000)
 }

@@ -14,11 +14,10 @@ use serde_json::json;
 use super::command::{self, Command};
 use super::input::{Input, InputEvent};
 use crate::commands::cast::print_answer;
-use crate::commands::loom::draw;
-use crate::commands::loom::read::ShownThread;
 use cantrip_local::process;
 use cantrip_local::store::Store;
 use cantrip_terminal::approve::follow_cast;
+use cantrip_terminal::loom::{ShownThread, draw_thread, draw_turn};
 use cantrip_terminal::present::{BOLD, DIM, Present, answer, cut, program, say, strip_control, width_of_error};
 use cantrip_terminal::watch::{CastSummary, OutputMode, Viewer};
 
@@ -240,11 +239,11 @@ impl EntitySession<'_> {
             }
             Command::Thread => {
                 let shown = ShownThread::of(&self.store.loom, self.thread().await?).await?;
-                self.read(format!("thread {}", shown.thread.leaf), shown, draw::thread).await
+                self.read(format!("thread {}", shown.thread.leaf), shown, draw_thread).await
             }
             Command::Show(number) => {
                 let turn = self.turn(number).await?;
-                self.read(format!("turn {}", turn.id), turn, draw::turn).await
+                self.read(format!("turn {}", turn.id), turn, draw_turn).await
             }
             Command::Fork { number, intent } => {
                 let turn = self.turn(Some(number)).await?;

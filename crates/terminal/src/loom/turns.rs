@@ -10,15 +10,15 @@ use cantrip::loom::{
 use cantrip_reply::ReplyType;
 use serde_json::Value;
 
-use super::count_noun;
-use super::read::{LoomRow, ShownThread};
-use cantrip_terminal::present::{BOLD, DIM, code_text, colour, cut, position, width};
-use cantrip_terminal::watch::cost;
+use super::{LoomRow, ShownThread, count_noun};
+use crate::present::{BOLD, DIM, code_text, colour, cut, position, width};
+use crate::watch::cost;
 
 /// The lines that are drawn of each text in a thread; `loom show` has them all.
 const LINES_SHOWN: usize = 12;
 
-pub(super) fn looms(rows: &[LoomRow]) -> String {
+/// Renders the looms of a store, one line for each.
+pub fn draw_looms(rows: &[LoomRow]) -> String {
     if rows.is_empty() {
         return format!("{DIM}nothing was cast yet{DIM:#}\n");
     }
@@ -34,7 +34,8 @@ pub(super) fn looms(rows: &[LoomRow]) -> String {
     text
 }
 
-pub(super) fn verified(shown: &str, found: &VerifyReport) -> String {
+/// Renders the result of a verification of a store.
+pub fn draw_verified(shown: &str, found: &VerifyReport) -> String {
     let VerifyReport { records, runs, bodies, torn_bytes, removed } = found;
     let (records, runs) = (count_noun(*records, "record", "records"), count_noun(*runs, "run", "runs"));
     let mut text = format!(
@@ -57,7 +58,7 @@ pub(super) fn verified(shown: &str, found: &VerifyReport) -> String {
 }
 
 /// Renders one turn in full.
-pub(crate) fn turn(turn: &Turn) -> String {
+pub fn draw_turn(turn: &Turn) -> String {
     let mut text = head(turn);
     let _ = writeln!(text, "  {DIM}entity {}  cast {}{DIM:#}", turn.entity_id, turn.cast_id);
     if let Some(parent) = turn.parent_id {
@@ -84,7 +85,7 @@ pub(crate) fn turn(turn: &Turn) -> String {
 }
 
 /// Renders a thread, turn by turn.
-pub(crate) fn thread(shown: &ShownThread) -> String {
+pub fn draw_thread(shown: &ShownThread) -> String {
     let thread = &shown.thread;
     let entity = &thread.entity.entity;
     let mut text = format!(

@@ -13,10 +13,9 @@ use cantrip_reply::Refusal;
 use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
-use super::draw::{one_line, state};
-use crate::args::ids::{self, Part};
+use super::turns::{one_line, state};
 use crate::limits::{TREE_PAGE_TURNS, TREE_TURNS_LISTED_MAX};
-use cantrip_terminal::present::{BOLD, DIM, colour, cut, width};
+use crate::present::{BOLD, DIM, colour, cut, width};
 
 /// The width of an intent or an utterance if the output is not a terminal.
 const COLUMNS: usize = 160;
@@ -24,7 +23,8 @@ const COLUMNS: usize = 160;
 const DEPTH_SHOWN: usize = 24;
 
 /// A part of a loom, its turns in drawing order.
-pub(super) struct Tree {
+#[derive(Debug)]
+pub struct Tree {
     loom: LoomId,
     origins: HashMap<EntityId, Origin>,
     turns: Vec<(usize, Line)>,
@@ -33,6 +33,7 @@ pub(super) struct Tree {
 }
 
 /// The values of a turn that its line shows.
+#[derive(Debug)]
 struct Line {
     id: TurnId,
     parent: Option<TurnId>,
@@ -73,12 +74,9 @@ impl Line {
     }
 }
 
-pub(super) async fn read(loom: &AnyLoom, asked: Option<&str>) -> Result<Tree, Refusal> {
+/// Reads the tree of a loom, or of one entity with its descendants.
+pub async fn read_tree(loom: &AnyLoom, of: LoomId, only: Option<EntityId>) -> Result<Tree, Refusal> {
     let stored = |error| store_refusal(&error);
-    let (of, only) = match ids::part(loom, asked).await? {
-        Part::Loom(of) => (of, None),
-        Part::Entity(of, entity) => (of, Some(entity)),
-    };
     let lines = match only {
         None => loom_lines(loom, of).await.map_err(stored)?,
         Some(entity) => entity_lines(loom, entity).await.map_err(stored)?,
@@ -189,7 +187,8 @@ fn order_lines(lines: Vec<Line>, only: Option<EntityId>) -> Vec<(usize, Line)> {
 }
 
 impl Tree {
-    pub(super) fn draw(&self) -> String {
+    /// Renders the tree, one line per turn.
+    pub fn draw(&self) -> String {
         let mut text = format!("{BOLD}{}{BOLD:#}\n", self.loom);
         let mut met = HashSet::new();
         let columns = width().unwrap_or(COLUMNS);

@@ -17,32 +17,18 @@ use serde_json::{Value, json};
 use similar::{ChangeTag, TextDiff};
 
 use super::count_noun;
-use super::draw::{closing_text, thread_state};
-use crate::args::ids;
+use super::turns::{closing_text, thread_state};
 use crate::limits::{DIFF_LISTED_BYTES_MAX, DIFF_TEXT_BYTES};
-use cantrip_terminal::present::{BOLD, DIM, colour, cut, strip_control, width};
-
-/// Compare two threads: where they diverge, and what differs turn by turn.
-///
-/// A single thread is compared with the latest one. Without arguments, the latest fork is compared with its original.
-#[derive(Debug, clap::Args)]
-#[command(after_help = "Examples:\n  cantrip loom diff\n  cantrip loom diff ent_06cyf9 ent_06d1a2\n  \
-                        cantrip loom diff turn_06cyf9 @last --json")]
-pub(super) struct Compare {
-    /// The last turn of the first thread, or its entity, cast or run.
-    a: Option<String>,
-
-    /// The last turn of the second thread, or its entity, cast or run.
-    b: Option<String>,
-}
+use crate::present::{BOLD, DIM, colour, cut, strip_control, width};
 
 /// The lines of one difference that are drawn; `--json` has them all.
 const LINES_SHOWN: usize = 40;
 /// The number of equal lines that are drawn around a difference.
 const LINES_AROUND: usize = 2;
 
+/// Two threads side by side.
 #[derive(Debug, Serialize)]
-pub(super) struct Diff {
+pub struct Diff {
     a: Side,
     b: Side,
     shared: Shared,
@@ -90,16 +76,15 @@ struct Difference {
     b: Option<String>,
 }
 
-impl Compare {
-    pub(super) async fn read(&self, loom: &AnyLoom) -> Result<Diff, Refusal> {
-        let stored = |error| store_refusal(&error);
-        let b = ids::turn(loom, self.b.as_deref()).await?;
-        let a = match &self.a {
-            Some(a) => ids::turn(loom, Some(a)).await?,
-            None => original(loom, b).await?,
-        };
-        Ok(compare_threads(&loom.thread(a).await.map_err(stored)?, &loom.thread(b).await.map_err(stored)?))
-    }
+/// Compares two threads, each named by its last turn. Without a first one, the second is a fork and is compared with
+/// its original.
+pub async fn read_diff(loom: &AnyLoom, a: Option<TurnId>, b: TurnId) -> Result<Diff, Refusal> {
+    let stored = |error| store_refusal(&error);
+    let a = match a {
+        Some(a) => a,
+        None => original(loom, b).await?,
+    };
+    Ok(compare_threads(&loom.thread(a).await.map_err(stored)?, &loom.thread(b).await.map_err(stored)?))
 }
 
 /// Returns the thread from which the fork with this leaf branched off.
@@ -230,7 +215,7 @@ fn output_text(output: &OutputRecord) -> String {
 
 impl Diff {
     /// Returns the comparison in a size that fits into an envelope: long texts are cut if their sum is too long.
-    pub(super) fn truncate(mut self) -> Self {
+    pub fn truncate(mut self) -> Self {
         let all = self.turns.iter().flat_map(|pair| &pair.differences).chain([&self.outcome]);
         let bytes: usize = all.flat_map(|difference| [&difference.a, &difference.b]).flatten().map(String::len).sum();
         if bytes <= DIFF_LISTED_BYTES_MAX {
@@ -252,7 +237,8 @@ impl Diff {
         self
     }
 
-    pub(super) fn draw(&self) -> String {
+    /// Renders the comparison, turn by turn.
+    pub fn draw(&self) -> String {
         let (minus, plus) = (colour(ReplyType::Failure), colour(ReplyType::Success));
         let mut text = String::new();
         for (sign, style, Side { leaf, entity_id, state, turns }) in [("-", minus, &self.a), ("+", plus, &self.b)] {

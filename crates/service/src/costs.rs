@@ -13,61 +13,61 @@ use crate::limits::{RUN_ENTITIES_LISTED_MAX, RUN_TURNS_LISTED_MAX};
 
 /// The cost of a run, of its turns and of its entities.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Costs {
+pub struct Costs {
     /// The latest turns, oldest first.
-    pub(super) turns: VecDeque<TurnCost>,
+    pub turns: VecDeque<TurnCost>,
     /// The number of earlier turns that are not listed.
-    pub(super) unlisted: u64,
+    pub unlisted: u64,
     /// The entities in the order of their casts: first the root, then the children and their children.
-    pub(super) entities: Vec<EntityCost>,
+    pub entities: Vec<EntityCost>,
     /// The number of later entities that are not listed; they are included in the sums.
-    pub(super) unlisted_entities: u64,
+    pub unlisted_entities: u64,
     #[serde(flatten)]
-    pub(super) spent: Spent,
+    pub spent: Spent,
     /// The number of requests that failed.
-    pub(super) failed_attempts: u64,
+    pub failed_attempts: u64,
 }
 
 /// The sum of several requests.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Spent {
+pub struct Spent {
     /// The usage of every request that reported it.
-    pub(super) usage: Usage,
-    pub(super) cost: Option<Money>,
+    pub usage: Usage,
+    pub cost: Option<Money>,
     /// The number of requests whose cost is unknown.
-    pub(super) uncosted: u64,
+    pub uncosted: u64,
 }
 
 /// The usage and the cost of one turn.
 #[derive(Debug, Serialize)]
-pub(super) struct TurnCost {
-    pub(super) turn_id: TurnId,
-    pub(super) entity_id: Option<EntityId>,
-    pub(super) sequence: u64,
-    pub(super) usage: Usage,
-    pub(super) cost: Option<Money>,
-    pub(super) attempts: u32,
+pub struct TurnCost {
+    pub turn_id: TurnId,
+    pub entity_id: Option<EntityId>,
+    pub sequence: u64,
+    pub usage: Usage,
+    pub cost: Option<Money>,
+    pub attempts: u32,
     /// The cost of the gates that the turn called.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) gates: Option<Money>,
+    pub gates: Option<Money>,
 }
 
 /// The usage and the cost of one entity; its children have their own rows.
 #[derive(Debug, Serialize)]
-pub(super) struct EntityCost {
-    pub(super) entity_id: EntityId,
-    pub(super) turns: u64,
+pub struct EntityCost {
+    pub entity_id: EntityId,
+    pub turns: u64,
     #[serde(flatten)]
-    pub(super) spent: Spent,
+    pub spent: Spent,
     /// The requests that belong to no turn: folds, and failed requests.
-    pub(super) besides: ExtraRequests,
+    pub besides: ExtraRequests,
 }
 
 #[derive(Debug, Default, Serialize)]
-pub(super) struct ExtraRequests {
-    pub(super) requests: u64,
+pub struct ExtraRequests {
+    pub requests: u64,
     #[serde(flatten)]
-    pub(super) spent: Spent,
+    pub spent: Spent,
 }
 
 impl Spent {
@@ -170,7 +170,8 @@ fn is_request(call: &CallId) -> bool {
     matches!(call.caller(), Caller::Fold(_)) || call.number() == 0
 }
 
-pub(super) async fn of(loom: &AnyLoom, run: RunId) -> Result<Costs, Error> {
+/// Returns the cost of a run, read from its records.
+pub async fn run_costs(loom: &AnyLoom, run: RunId) -> Result<Costs, Error> {
     let mut reckoning = CostCounter::default();
     let mut records = std::pin::pin!(loom.read(run, Seq::START));
     while let Some(record) = records.try_next().await? {
