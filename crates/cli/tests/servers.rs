@@ -26,7 +26,7 @@ fn processes(folder: &Folder) -> usize {
 fn until(condition: impl Fn() -> bool) {
     let began = Instant::now();
     while !condition() {
-        assert!(began.elapsed() < Duration::from_secs(60), "it did not come about");
+        assert!(began.elapsed() < Duration::from_secs(180), "it did not come about");
         std::thread::sleep(Duration::from_millis(10));
     }
 }

@@ -16,7 +16,7 @@ use rustix::termios::{Winsize, tcsetwinsize};
 use super::Folder;
 
 /// A machine that is slower than this is broken.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 pub const ENTER: &str = "\r";
 pub const UP: &str = "\u{1b}[A";
