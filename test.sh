@@ -197,6 +197,22 @@ if missing redocly CANTRIP_TEST_REDOCLY; then
   export CANTRIP_TEST_REDOCLY="$scratch/redocly/node_modules"
 fi
 
+# A browser that opens the pages, Debian's, and what drives it: the packages in the folder that CANTRIP_TEST_BROWSER names, or
+# our own in the scratch folder, of these versions.
+playwright_version=1.65.1
+axe_version=4.14.0
+if ! left_out browser && ! command -v chromium >/dev/null; then
+  step "a browser for the pages: chromium"
+  as_root apt-get update -qq
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends chromium
+fi
+if missing browser CANTRIP_TEST_BROWSER; then
+  step "what drives the browser: playwright-core $playwright_version and axe-core $axe_version"
+  PLAYWRIGHT_SKIP_BROWSER_DOWNLOAD=1 install_by_npm "$scratch/browser" \
+    "playwright-core@$playwright_version" "axe-core@$axe_version"
+  export CANTRIP_TEST_BROWSER="$scratch/browser/node_modules"
+fi
+
 step "format"
 cargo fmt --all --check
 
@@ -217,6 +233,11 @@ export CANTRIP_PROVOKED="$scratch/provoked"
 : >"$CANTRIP_PROVOKED"
 tests/side-by-side
 cargo test --workspace --doc --quiet
+
+if ! left_out browser; then
+  step "the pages in a browser"
+  tests/browser/run
+fi
 
 step "every reply code is provoked by a test, or stands in the list of those whose time has not come"
 cargo run --quiet --profile test --package cantrip-reply --features testing --example code_coverage -- \

@@ -31,13 +31,15 @@ pub enum Peer {
     Redocly,
     /// A folder with a llama.cpp server and a small model.
     Model,
+    /// The packages that drive a browser; `tests/browser/run` opens the pages with them.
+    Browser,
     /// The specification that the project implements, and the public conformance cases.
     Documents,
 }
 
 impl Peer {
     /// All peers, each with its name in `CANTRIP_TEST_WITHOUT` and the variable that has its place.
-    pub const ALL: [(Self, &'static str, &'static str); 8] = [
+    pub const ALL: [(Self, &'static str, &'static str); 9] = [
         (Self::Postgres, "postgres", "CANTRIP_TEST_POSTGRES"),
         (Self::Aimock, "aimock", "CANTRIP_TEST_AIMOCK"),
         (Self::Mcp, "mcp", "CANTRIP_TEST_MCP"),
@@ -45,6 +47,7 @@ impl Peer {
         (Self::Python, "python", "CANTRIP_TEST_PYTHON"),
         (Self::Redocly, "redocly", "CANTRIP_TEST_REDOCLY"),
         (Self::Model, "model", "CANTRIP_TEST_MODEL"),
+        (Self::Browser, "browser", "CANTRIP_TEST_BROWSER"),
         (Self::Documents, "documents", "CANTRIP_TEST_DOCUMENTS"),
     ];
 

@@ -104,7 +104,7 @@ pub struct LongForm {
 pub struct AcceptanceCase {
     /// The case, in one line.
     pub says: String,
-    /// Tests, as `<path>::<function>`.
+    /// Tests, as `<path>::<function>`, or `<path>::<sentence>` for a case of the browser.
     #[serde(default)]
     pub tests: Vec<String>,
     /// The parts of the case that no test covers yet, by the feature that they wait for.
@@ -119,7 +119,7 @@ pub struct AcceptanceCase {
 pub struct Evidence {
     /// Files of conformance cases.
     pub suite: Vec<Source>,
-    /// Rust sources, tests among them.
+    /// Rust sources, tests among them, and the cases of the browser.
     pub sources: Vec<Source>,
 }
 
@@ -130,6 +130,8 @@ static TEST: LazyLock<Regex> = LazyLock::new(|| {
     );
     Regex::new(&pattern).expect("a fixed pattern")
 });
+static BROWSER_CASE: LazyLock<Regex> =
+    LazyLock::new(|| Regex::new(r#"(?m)^test\("(?P<name>[^"]+)""#).expect("a fixed pattern"));
 static SUITE_CASES: LazyLock<Regex> =
     LazyLock::new(|| Regex::new(r"(?ms)^(?:cases|on_both)! \{(?P<cases>.*?)^\}").expect("a fixed pattern"));
 static DAY: LazyLock<Regex> = LazyLock::new(|| Regex::new(r"^\d{4}-\d{2}-\d{2}$").expect("a fixed pattern"));
@@ -142,8 +144,13 @@ static ITEM: LazyLock<Regex> = LazyLock::new(|| {
     Regex::new(r"^\s*pub (?:const |async )*(?:struct|enum|trait|fn|type|macro) (?P<name>\w+)").expect("a fixed pattern")
 });
 
-/// The tests of a source: its test functions, and the cases of a suite that every implementation or both dialects run.
+/// The tests of a source: its test functions, the cases of a suite that every implementation or both dialects run, and
+/// the cases that a browser runs, which are named by sentences.
 fn tests_of(source: &Source) -> BTreeMap<&str, bool> {
+    if source.path.ends_with(".mjs") {
+        let cases = BROWSER_CASE.captures_iter(&source.text);
+        return cases.filter_map(|found| Some((found.name("name")?.as_str(), true))).collect();
+    }
     let functions = TEST.captures_iter(&source.text).map(|found| {
         let attributes = found.name("attributes").map_or("", |found| found.as_str());
         (found.name("name").map_or("", |name| name.as_str()), !attributes.contains("#[ignore"))

@@ -23,6 +23,7 @@ fn evidence() -> Evidence {
     let below = |folder, ending| files_below(folder, ending).expect("the workspace is readable");
     let mut sources = below("crates", "rs");
     sources.extend(below("tests", "rs"));
+    sources.extend(below("tests/browser", "mjs"));
     Evidence { suite: below("tests/conformance", "yaml"), sources }
 }
 

@@ -12,6 +12,8 @@ mod http;
 mod jobs;
 mod measure;
 #[cfg(feature = "rooms")]
+mod pages;
+#[cfg(feature = "rooms")]
 mod predict;
 #[cfg(feature = "rooms")]
 mod said;
@@ -69,6 +71,12 @@ const BENCHES: &[Bench] = &[
         name: "http",
         about: "a cast over HTTP, against the same cast in process and a route that does nothing",
         run: http::run,
+    },
+    #[cfg(feature = "rooms")]
+    Bench {
+        name: "pages",
+        about: "the reads behind a page, on 100,000 runs and 100,000 turns, against those on few",
+        run: pages::run,
     },
 ];
 

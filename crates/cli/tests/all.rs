@@ -49,6 +49,7 @@ mod requests;
 mod retention;
 mod runs;
 mod serve;
+mod serve_pages;
 mod serve_says;
 mod servers;
 mod signatures;

@@ -275,6 +275,25 @@ fn every_format_is_exported_as_lines_of_json() {
 }
 
 #[test]
+fn one_run_is_exported_alone_also_as_a_text() {
+    let folder = Folder::with_a_cast();
+    folder.envelope(&["cast", "hello.toml", "once more", "--store", "jsonl:kept"], codes::TERMINATED.any());
+    assert_eq!(folder.text(&["export"]).lines().count(), 4);
+    for (format, lines) in [("turns", 2), ("chat", 1)] {
+        let text = folder.text(&["export", "--run", "@last", "--format", format]);
+        assert_eq!(text.lines().count(), lines, "{format}: {text}");
+        assert!(text.contains("once more"), "{format}: {text}");
+    }
+    let journal = folder.text(&["export", "--run", "@last", "--format", "journal", "--no-redact"]);
+    assert!(journal.starts_with("{\"format\":\"cantrip.journal\",\"redacted\":false"), "{journal}");
+    let text = folder.text(&["export", "--run", "@last", "--format", "markdown"]);
+    assert!(text.starts_with("# once more\n") && text.contains("## Turn 1\n"), "{text}");
+    let export = ["loom", "export", "--store", "jsonl:kept", "--out", "out.md", "--format"];
+    folder.envelope(&[&export[..], &["markdown"]].concat(), codes::CONFIG_INVALID.any());
+    folder.envelope(&[&export[..], &["trajectories", "--run", "@last"]].concat(), codes::CONFIG_INVALID.any());
+}
+
+#[test]
 fn a_secret_leaves_a_loom_only_by_name() {
     let folder = Folder::empty();
     let secret = concat!("sk-ant-", "api03-AAAABBBBCCCCDDDDEEEEFFFFGGGGHHHH");

@@ -172,7 +172,7 @@ fn doctor_finds_a_sound_place_in_order_and_makes_nothing() {
     for store in ["sqlite:new/loom.db".to_owned()].into_iter().chain(own_postgres()) {
         let sound = folder.envelope(&["doctor", "--deep", "--store", &store], codes::OK.any());
         let said = sound["data"]["findings"][0]["said"].as_str().expect("a text");
-        assert!(said.contains("can be written to; schema 6"), "{sound}");
+        assert!(said.contains("can be written to; schema 7"), "{sound}");
     }
 }
 

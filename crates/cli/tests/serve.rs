@@ -497,3 +497,27 @@ fn a_linter_finds_nothing_wrong_with_the_page() {
     let said = String::from_utf8_lossy(&linted.stdout) + String::from_utf8_lossy(&linted.stderr);
     assert!(linted.status.success(), "{said}");
 }
+
+#[test]
+fn the_tokens_are_read_again_at_sighup() {
+    let folder = folder();
+    let (ann, bob) = ("ann-has-a-token-of-her-own", "bob-has-another-token-too");
+    folder.write("tokens", &format!("ann = {ann}\n"));
+    let server = Server::start(&folder, &["--tokens", "tokens", "--store", "memory:"]);
+    let status =
+        |token: &str| server.ask_with("GET", "/v1/runs", &format!("authorization: Bearer {token}\r\n"), None).0;
+    let until = |token: &str, wanted: u16| {
+        let began = Instant::now();
+        while status(token) != wanted {
+            assert!(began.elapsed() < Duration::from_secs(60), "{token} is not answered with {wanted}");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    assert_eq!((status(ann), status(bob)), (200, 401));
+    folder.write("tokens", &format!("bob = {bob}\n"));
+    server.signal(Signal::HUP);
+    until(bob, 200);
+    assert_eq!(status(ann), 401);
+    let (ended, log) = server.stop_and_read(Signal::TERM);
+    assert!(ended == 0 && log.contains("read the tokens again"), "{log}");
+}

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cantrip::Cantrip;
+use cantrip_acp::{Agent, EditorUser, SessionRecord, SessionStore};
 use cantrip_canon::{EntityId, RunId};
 use cantrip_ds::Predictor;
 use cantrip_loom::{Actor, Loom};
 use cantrip_reply::{Refusal, codes};
 use cantrip_serve::SpellHost;
-use cantrip_serve::acp::{Agent, EditorUser, SessionRecord, SessionStore};
 use cantrip_service::{Service, SpellCatalog, SpellSummary};
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use cantrip::canon::{ApprovalId, CastId, EntityId, Hash, JobId, LoomId, PredictId, RunId, Timestamp, TurnId};
 use cantrip::loom::{
-    AnyId, AnyLoom, AppendOutcome, Body, CastView, Contracts, EntityView, Error, EvalFilter, Extent, FoldView,
-    Improvements, JobFilter, Journal, Lease, Ledger, ListPage, Loom, PageRequest, ReceiptFilter, Record,
-    ReservationFilter, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn, WorkerId,
+    Actor, AnyId, AnyLoom, AppendOutcome, Body, CastView, Contracts, EntityView, Error, EvalFilter, Extent, FoldView,
+    Improvements, JobFilter, Journal, Lease, Ledger, ListPage, Loom, Overview, PageRequest, PathBucket, ReceiptFilter,
+    Record, ReservationFilter, RewardView, RootView, RunCounts, RunState, RunSummary, RunView, Seq, Step,
+    SummaryFilter, Thread, ThreadSummary, Turn, TurnWindow, WaitingCall, WindowPlace, WorkerId,
 };
 use cantrip::spend::{
     Approval, AuditReport, Authorization, AuthorizationRef, Cap, DecisionRecord, Entry, Principal, ReservationId,
@@ -209,6 +210,17 @@ impl Loom for Dying {
         self.store.resolve(prefix).await
     }
 }
+
+forwards!(Overview {
+    summaries(filter: SummaryFilter, page: PageRequest) -> ListPage<RunSummary>;
+    summary(run: RunId) -> RunSummary;
+    run_counts(owner: Option<Actor>, since: Timestamp) -> RunCounts;
+    window(leaf: TurnId, place: WindowPlace, most: usize) -> TurnWindow;
+    path_buckets(leaf: TurnId, buckets: usize) -> Vec<PathBucket>;
+    threads(loom: LoomId, page: PageRequest) -> ListPage<ThreadSummary>;
+    run_threads(run: RunId) -> Vec<ThreadSummary>;
+    waiting_calls(page: PageRequest) -> ListPage<WaitingCall>;
+});
 
 forwards!(Ledger {
     authorizations(page: PageRequest) -> ListPage<Authorization>;

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cantrip_canon::{CastId, EntityId, IdSource, LoomId, Money, RunId, Timestamp, TurnId};
-use cantrip_reply::codes;
+use cantrip_reply::{AnyCode, codes};
 use cantrip_spend::{
     AuthorizationMode, AuthorizationRef, Authorize, Guards, Hold, Operation, Phase, PolicyQuery, Principal, Reserve,
     RetryClass, Subject, Terms, Trifecta,
@@ -255,6 +255,24 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
         turn
     }
 
+    /// Writes a turn whose answer has this cost in micro-units of USD, and whose one call got this reply.
+    pub async fn paid(&mut self, episode: &mut Episode, gate: &str, reply: AnyCode, micros: i64) -> TurnId {
+        let opened = self.opened(episode, utterance(Some("I do it"), &[(gate, json!({}))]), &mut Vec::new());
+        let turn = opened.turn_id;
+        let call = CallId::of_turn(turn, 1);
+        let over = CallSettled { reply: reply.into(), ..settled(call, json!("so"), &mut Vec::new()) };
+        let step = self
+            .step_with(episode, TurnOpened { cost: Some(usd(micros)), ..opened })
+            .record(self.draft(started(call, CallWork::Gate, None)))
+            .record(self.draft(over))
+            .record(self.draft(closed(turn, Closing::Open)));
+        self.commit(step).await;
+        episode.leaf = Some(turn);
+        episode.sequence += 1;
+        episode.turns += 1;
+        turn
+    }
+
     /// Writes a turn after which the cast continues.
     pub async fn plain(&mut self, episode: &mut Episode) -> TurnId {
         let n = episode.sequence + 1;
@@ -301,6 +319,11 @@ impl<'a, J: Journal> LoomWriter<'a, J> {
         self.write(episode, end).await;
         self.journal.release(&episode.lease).await.expect("a lease can be returned");
     }
+}
+
+/// Makes an amount of micro-units of USD.
+pub fn usd(micros: i64) -> Money {
+    Money::new(micros, cantrip_canon::Currency::USD).expect("a small amount")
 }
 
 /// Makes an utterance with a content and with calls in order.
@@ -369,7 +392,7 @@ pub fn reserve<J: Journal>(
         root_run: run,
         call: CallId::request(turn).key(),
         attempt,
-        amount: Money::new(micros, cantrip_canon::Currency::USD).expect("a small amount"),
+        amount: usd(micros),
         retry_class: RetryClass::SafeRetry,
         scope: episode.entity.to_string(),
         decision: weaver.id(),

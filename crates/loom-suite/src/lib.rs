@@ -19,11 +19,13 @@ mod job_cases;
 mod journal_cases;
 mod leases_cases;
 mod ledger_cases;
+mod summary_cases;
+mod thread_cases;
 mod tree_cases;
 
 use cantrip_loom::{Contracts, Improvements, Journal, Ledger, Loom};
 
-pub use fixtures::{Episode, LoomWriter, at, closed, reserve, sample_cantrip, settled, started, utterance};
+pub use fixtures::{Episode, LoomWriter, at, closed, reserve, sample_cantrip, settled, started, usd, utterance};
 
 /// All that a store can be asked for.
 pub trait Store: Journal + Loom + Ledger + Contracts + Improvements {}
@@ -277,5 +279,27 @@ cases! { $
     }
     tree_cases if always on subject {
         what_was_open_goes_on_after_reopening,
+    }
+    summary_cases if always on store {
+        runs_are_summed_up_the_newest_first,
+        a_summary_counts_children_tokens_and_money,
+        a_summary_says_why_a_run_waits_or_failed,
+        summaries_are_narrowed_by_every_condition,
+        a_run_is_found_by_the_gates_and_codes_it_met,
+        runs_are_counted_by_owner_and_time,
+        calls_that_wait_for_a_person_are_listed_until_they_are_decided,
+    }
+    summary_cases if always on subject {
+        overviews_survive_reopening,
+    }
+    thread_cases if always on store {
+        a_window_is_the_asked_part_of_a_path,
+        a_window_has_what_belongs_to_its_turns,
+        a_window_says_where_its_records_are,
+        the_folds_of_a_window_are_those_of_the_path,
+        buckets_cover_a_path_and_name_its_worst_replies,
+        threads_of_a_loom_are_its_entities_as_stretches,
+        threads_of_a_run_begin_with_its_own,
+        a_thread_costs_what_it_and_its_children_cost,
     }
 }

@@ -105,7 +105,10 @@ pub(super) async fn a_tail_is_the_end_of_a_path<J: Store>(store: &J, mut weaver:
 
 /// Writes a parent whose one utterance delegates `children` times in a row, each time to one child that is done at
 /// once. Returns the turns of the parent and of the children.
-async fn delegating<J: Journal>(weaver: &mut LoomWriter<'_, J>, children: u32) -> (Vec<TurnId>, Vec<TurnId>, Episode) {
+pub(super) async fn delegating<J: Journal>(
+    weaver: &mut LoomWriter<'_, J>,
+    children: u32,
+) -> (Vec<TurnId>, Vec<TurnId>, Episode) {
     let mut parent = weaver.cast("delegate").await;
     let calls: Vec<(&str, Value)> =
         (0..children).map(|n| ("call_agent", json!({"intent": format!("part {n}")}))).collect();
@@ -184,7 +187,7 @@ pub(super) async fn a_sealed_group_reads_as_five_turns<J: Store>(store: &J, mut 
     assert_eq!(store.turn(last).await.expect("closed").sequence, 6);
 }
 
-async fn fork<J: Journal>(weaver: &mut LoomWriter<'_, J>, turn: TurnId, sequence: u64) -> Episode {
+pub(super) async fn fork<J: Journal>(weaver: &mut LoomWriter<'_, J>, turn: TurnId, sequence: u64) -> Episode {
     let intent = weaver.intent("another way");
     let origin = Origin::Fork(Fork { turn, environment: Environment::None });
     let (mut step, episode) = weaver.open(origin, intent, Some(turn), sequence);
@@ -295,7 +298,7 @@ pub(super) async fn a_fold_holds_where_its_turn_is_on_the_path<J: Store>(store: 
     assert_eq!(store.path(folded).await.expect("readable").len(), 5);
 }
 
-fn folded(fold_id: FoldId, entity_id: EntityId, after: TurnId) -> Fold {
+pub(super) fn folded(fold_id: FoldId, entity_id: EntityId, after: TurnId) -> Fold {
     Fold {
         fold_id,
         entity_id,

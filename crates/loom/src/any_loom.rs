@@ -19,10 +19,11 @@ use futures_util::stream::BoxStream;
 use futures_util::{Stream, StreamExt};
 
 use crate::{
-    AnyId, AppendOutcome, Body, CastView, Contracts, EntityView, Error, EvalFilter, Extent, FoldView, Improvements,
-    JobFilter, Journal, Lease, Ledger, ListPage, Loom, PageRequest, ReceiptFilter, Record, Removal, ReservationFilter,
-    RetentionOrder, RetentionPlan, RetentionPolicy, RewardView, RootView, RunState, RunView, Seq, Step, Thread, Turn,
-    WorkerId,
+    Actor, AnyId, AppendOutcome, Body, CastView, Contracts, EntityView, Error, EvalFilter, Extent, FoldView,
+    Improvements, JobFilter, Journal, Lease, Ledger, ListPage, Loom, Overview, PageRequest, PathBucket, ReceiptFilter,
+    Record, Removal, ReservationFilter, RetentionOrder, RetentionPlan, RetentionPolicy, RewardView, RootView,
+    RunCounts, RunState, RunSummary, RunView, Seq, Step, SummaryFilter, Thread, ThreadSummary, Turn, TurnWindow,
+    WaitingCall, WindowPlace, WorkerId,
 };
 
 /// Any store that is a journal and a loom, behind one pointer. Its ledger and its contracts may be absent; then their
@@ -43,20 +44,13 @@ impl std::fmt::Debug for AnyLoom {
 }
 
 macro_rules! erased {
-    (
-        journal { $(fn $written:ident($($wa:ident: $wt:ty),*) -> $wr:ty;)+ }
-        loom { $(fn $seen:ident($($sa:ident: $st:ty),*) -> $sr:ty;)+ }
-        ledger { $(fn $owed:ident($($oa:ident: $ot:ty),*) -> $or:ty;)+ }
-        contracts { $(fn $kept:ident($($ka:ident: $kt:ty),*) -> $kr:ty;)+ }
-        improvements { $(fn $tried:ident($($ta:ident: $tt:ty),*) -> $tr:ty;)+ }
-    ) => {
-        /// The object-safe counterpart of the five traits.
+    ($($trait:ident {
+        $(fn $name:ident($($arg:ident: $type:ty),*) -> $answer:ty;)+
+        $(also { $($more:tt)+ })?
+    })+) => {
+        /// The object-safe counterpart of the six traits.
         trait Erased: Send + Sync {
-            $(fn $written<'a>(&'a self, $($wa: $wt),*) -> BoxFuture<'a, Result<$wr, Error>>;)+
-            $(fn $seen<'a>(&'a self, $($sa: $st),*) -> BoxFuture<'a, Result<$sr, Error>>;)+
-            $(fn $owed<'a>(&'a self, $($oa: $ot),*) -> BoxFuture<'a, Result<$or, Error>>;)+
-            $(fn $kept<'a>(&'a self, $($ka: $kt),*) -> BoxFuture<'a, Result<$kr, Error>>;)+
-            $(fn $tried<'a>(&'a self, $($ta: $tt),*) -> BoxFuture<'a, Result<$tr, Error>>;)+
+            $($(fn $name<'a>(&'a self, $($arg: $type),*) -> BoxFuture<'a, Result<$answer, Error>>;)+)+
             fn renew<'a>(&'a self, lease: &'a Lease, now: Timestamp, lasts: Duration) -> BoxFuture<'a, Result<Lease, Error>>;
             fn release<'a>(&'a self, lease: &'a Lease) -> BoxFuture<'a, Result<(), Error>>;
             fn resolve<'a>(&'a self, prefix: &'a str) -> BoxFuture<'a, Result<AnyId, Error>>;
@@ -65,21 +59,9 @@ macro_rules! erased {
         }
 
         impl<S: Journal + Loom + Ledger + Contracts + Improvements> Erased for S {
-            $(fn $written<'a>(&'a self, $($wa: $wt),*) -> BoxFuture<'a, Result<$wr, Error>> {
-                Box::pin(Journal::$written(self, $($wa),*))
-            })+
-            $(fn $seen<'a>(&'a self, $($sa: $st),*) -> BoxFuture<'a, Result<$sr, Error>> {
-                Box::pin(Loom::$seen(self, $($sa),*))
-            })+
-            $(fn $owed<'a>(&'a self, $($oa: $ot),*) -> BoxFuture<'a, Result<$or, Error>> {
-                Box::pin(Ledger::$owed(self, $($oa),*))
-            })+
-            $(fn $kept<'a>(&'a self, $($ka: $kt),*) -> BoxFuture<'a, Result<$kr, Error>> {
-                Box::pin(Contracts::$kept(self, $($ka),*))
-            })+
-            $(fn $tried<'a>(&'a self, $($ta: $tt),*) -> BoxFuture<'a, Result<$tr, Error>> {
-                Box::pin(Improvements::$tried(self, $($ta),*))
-            })+
+            $($(fn $name<'a>(&'a self, $($arg: $type),*) -> BoxFuture<'a, Result<$answer, Error>> {
+                Box::pin($trait::$name(self, $($arg),*))
+            })+)+
             fn renew<'a>(&'a self, lease: &'a Lease, now: Timestamp, lasts: Duration) -> BoxFuture<'a, Result<Lease, Error>> {
                 Box::pin(Journal::renew(self, lease, now, lasts))
             }
@@ -97,10 +79,30 @@ macro_rules! erased {
             }
         }
 
-        impl Journal for AnyLoom {
-            $(async fn $written(&self, $($wa: $wt),*) -> Result<$wr, Error> {
-                self.0.$written($($wa),*).await
+        $(impl $trait for AnyLoom {
+            $(async fn $name(&self, $($arg: $type),*) -> Result<$answer, Error> {
+                self.0.$name($($arg),*).await
             })+
+            $($($more)+)?
+        })+
+    };
+}
+
+erased! {
+    Journal {
+        fn append(step: Step) -> AppendOutcome;
+        fn acquire(run: RunId, owner: WorkerId, now: Timestamp, lasts: Duration) -> Lease;
+        fn holder(run: RunId) -> Option<Lease>;
+        fn orphans(now: Timestamp, page: PageRequest) -> ListPage<RunView>;
+        fn lease_now(now: Timestamp) -> Timestamp;
+        fn lease_owners() -> Vec<WorkerId>;
+        fn leases_of(owner: WorkerId, page: PageRequest) -> ListPage<Lease>;
+        fn wait_for_growth(run: RunId, after: Seq) -> Seq;
+        fn retention_plan(policy: RetentionPolicy, now: Timestamp) -> RetentionPlan;
+        fn remove(order: RetentionOrder, run: RunId) -> Removal;
+        fn removals(page: PageRequest) -> ListPage<Removal>;
+        fn body(hash: Hash) -> Body;
+        also {
             async fn renew(&self, lease: &Lease, now: Timestamp, lasts: Duration) -> Result<Lease, Error> {
                 self.0.renew(lease, now, lasts).await
             }
@@ -114,52 +116,8 @@ macro_rules! erased {
                 self.0.scan()
             }
         }
-
-        impl Ledger for AnyLoom {
-            $(async fn $owed(&self, $($oa: $ot),*) -> Result<$or, Error> {
-                self.0.$owed($($oa),*).await
-            })+
-        }
-
-        impl Contracts for AnyLoom {
-            $(async fn $kept(&self, $($ka: $kt),*) -> Result<$kr, Error> {
-                self.0.$kept($($ka),*).await
-            })+
-        }
-
-        impl Improvements for AnyLoom {
-            $(async fn $tried(&self, $($ta: $tt),*) -> Result<$tr, Error> {
-                self.0.$tried($($ta),*).await
-            })+
-        }
-
-        impl Loom for AnyLoom {
-            $(async fn $seen(&self, $($sa: $st),*) -> Result<$sr, Error> {
-                self.0.$seen($($sa),*).await
-            })+
-            async fn resolve(&self, prefix: &str) -> Result<AnyId, Error> {
-                self.0.resolve(prefix).await
-            }
-        }
-    };
-}
-
-erased! {
-    journal {
-        fn append(step: Step) -> AppendOutcome;
-        fn acquire(run: RunId, owner: WorkerId, now: Timestamp, lasts: Duration) -> Lease;
-        fn holder(run: RunId) -> Option<Lease>;
-        fn orphans(now: Timestamp, page: PageRequest) -> ListPage<RunView>;
-        fn lease_now(now: Timestamp) -> Timestamp;
-        fn lease_owners() -> Vec<WorkerId>;
-        fn leases_of(owner: WorkerId, page: PageRequest) -> ListPage<Lease>;
-        fn wait_for_growth(run: RunId, after: Seq) -> Seq;
-        fn retention_plan(policy: RetentionPolicy, now: Timestamp) -> RetentionPlan;
-        fn remove(order: RetentionOrder, run: RunId) -> Removal;
-        fn removals(page: PageRequest) -> ListPage<Removal>;
-        fn body(hash: Hash) -> Body;
     }
-    loom {
+    Loom {
         fn looms() -> Vec<LoomId>;
         fn roots(loom: LoomId) -> Vec<RootView>;
         fn extent(loom: LoomId) -> Extent;
@@ -183,8 +141,23 @@ erased! {
         fn latest_runs(state: Option<RunState>, page: PageRequest) -> ListPage<RunView>;
         fn last_run() -> Option<RunView>;
         fn run(run: RunId) -> RunView;
+        also {
+            async fn resolve(&self, prefix: &str) -> Result<AnyId, Error> {
+                self.0.resolve(prefix).await
+            }
+        }
     }
-    ledger {
+    Overview {
+        fn summaries(filter: SummaryFilter, page: PageRequest) -> ListPage<RunSummary>;
+        fn summary(run: RunId) -> RunSummary;
+        fn run_counts(owner: Option<Actor>, since: Timestamp) -> RunCounts;
+        fn window(leaf: TurnId, place: WindowPlace, most: usize) -> TurnWindow;
+        fn path_buckets(leaf: TurnId, buckets: usize) -> Vec<PathBucket>;
+        fn threads(loom: LoomId, page: PageRequest) -> ListPage<ThreadSummary>;
+        fn run_threads(run: RunId) -> Vec<ThreadSummary>;
+        fn waiting_calls(page: PageRequest) -> ListPage<WaitingCall>;
+    }
+    Ledger {
         fn authorizations(page: PageRequest) -> ListPage<Authorization>;
         fn authorization(id: AuthorizationRef) -> Authorization;
         fn agreements(id: AuthorizationRef) -> Vec<TermsRevision>;
@@ -199,7 +172,7 @@ erased! {
         fn audit() -> AuditReport;
         fn audit_of(authorizations: Vec<AuthorizationRef>) -> AuditReport;
     }
-    contracts {
+    Contracts {
         fn signatures(page: PageRequest) -> ListPage<SignatureRow>;
         fn signature(id: SignatureId) -> SignatureRow;
         fn artifacts(of: Option<SignatureId>, page: PageRequest) -> ListPage<ArtifactRow>;
@@ -216,7 +189,7 @@ erased! {
         fn pointer(signature: SignatureId) -> Option<Pointer>;
         fn pointer_audits(signature: SignatureId, page: PageRequest) -> ListPage<PointerAudit>;
     }
-    improvements {
+    Improvements {
         fn datasets(page: PageRequest) -> ListPage<DatasetRow>;
         fn dataset(hash: Hash) -> DatasetRow;
         fn dataset_examples(hash: Hash, split: Option<Split>, page: PageRequest) -> ListPage<DatasetExampleRow>;

@@ -16,7 +16,8 @@ use cantrip_spend::{
 
 use crate::improve::MemoryImprovements;
 use crate::ledger::list_page;
-use crate::{Conflict, Error, ListPage, MemoryLoom, PageRequest, Step};
+use crate::views::{kept_reads, reads};
+use crate::{Conflict, Error, ListPage, PageRequest, Step};
 
 /// Selects receipts. None matches any value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,106 +37,44 @@ impl ReceiptFilter {
     }
 }
 
-/// The contracts of a store, for reading.
-///
-/// * **Order.** Lists are in the order in which their rows were first written, unless the caller asks for another
-///   order.
-/// * **Consistent.** Each answer shows the store between two steps, never in the middle of one.
-/// * **As written.** A row is returned as it is stored, with its text and its hash. [`SignatureRow::signature`],
-///   [`ArtifactRow::artifact`] and [`ReceiptRow::receipt`] check whether text and hash still match.
-/// * **No contracts.** A store that keeps no contracts leaves the default methods, which return
-///   [`Error::NoContracts`]. In a store that does, an unknown id is [`Error::NotFound`].
-///
-/// Reading changes nothing, and every future may be dropped at any time.
-#[expect(unused_variables, reason = "the default methods, of stores without contracts, need no argument")]
-pub trait Contracts: Send + Sync {
+reads! {
+    /// The contracts of a store, for reading.
+    ///
+    /// * **Order.** Lists are in the order in which their rows were first written, unless the caller asks for another
+    ///   order.
+    /// * **Consistent.** Each answer shows the store between two steps, never in the middle of one.
+    /// * **As written.** A row is returned as it is stored, with its text and its hash. [`SignatureRow::signature`],
+    ///   [`ArtifactRow::artifact`] and [`ReceiptRow::receipt`] check whether text and hash still match.
+    /// * **No contracts.** A store that keeps no contracts leaves the default methods, which return
+    ///   [`Error::NoContracts`]. In a store that does, an unknown id is [`Error::NotFound`].
+    ///
+    /// Reading changes nothing, and every future may be dropped at any time.
+    #[expect(unused_variables, reason = "the default methods, of stores without contracts, need no argument")]
+    pub trait Contracts or Error::NoContracts;
+
     /// Lists all signatures, also retired ones.
-    fn signatures(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<SignatureRow>, Error>> + Send {
-        none()
-    }
-
-    fn signature(&self, id: SignatureId) -> impl Future<Output = Result<SignatureRow, Error>> + Send {
-        none()
-    }
-
+    fn signatures(page: PageRequest) -> ListPage<SignatureRow>;
+    fn signature(id: SignatureId) -> SignatureRow;
     /// Lists the artifacts of a signature, or all artifacts.
-    fn artifacts(
-        &self,
-        of: Option<SignatureId>,
-        page: PageRequest,
-    ) -> impl Future<Output = Result<ListPage<ArtifactRow>, Error>> + Send {
-        none()
-    }
-
-    fn artifact(&self, id: CompiledId) -> impl Future<Output = Result<ArtifactRow, Error>> + Send {
-        none()
-    }
-
+    fn artifacts(of: Option<SignatureId>, page: PageRequest) -> ListPage<ArtifactRow>;
+    fn artifact(id: CompiledId) -> ArtifactRow;
     /// Lists the origins of an artifact, oldest first.
-    fn artifact_origins(&self, id: CompiledId) -> impl Future<Output = Result<Vec<OriginRow>, Error>> + Send {
-        none()
-    }
-
-    fn predict(&self, id: PredictId) -> impl Future<Output = Result<PredictRow, Error>> + Send {
-        none()
-    }
-
+    fn artifact_origins(id: CompiledId) -> Vec<OriginRow>;
+    fn predict(id: PredictId) -> PredictRow;
     /// Returns the predict of an idempotency key; none if the key is unused.
-    fn predict_of_key(&self, key: PredictKey) -> impl Future<Output = Result<Option<PredictRow>, Error>> + Send {
-        none()
-    }
-
-    fn receipts(
-        &self,
-        wanted: ReceiptFilter,
-        page: PageRequest,
-    ) -> impl Future<Output = Result<ListPage<ReceiptRow>, Error>> + Send {
-        none()
-    }
-
-    fn receipt(&self, id: ReceiptId) -> impl Future<Output = Result<ReceiptRow, Error>> + Send {
-        none()
-    }
-
+    fn predict_of_key(key: PredictKey) -> Option<PredictRow>;
+    fn receipts(wanted: ReceiptFilter, page: PageRequest) -> ListPage<ReceiptRow>;
+    fn receipt(id: ReceiptId) -> ReceiptRow;
     /// Returns the receipt of a predict; none while the predict is open.
-    fn receipt_of(&self, predict: PredictId) -> impl Future<Output = Result<Option<ReceiptRow>, Error>> + Send {
-        none()
-    }
-
-    fn trace(&self, trace_ref: String) -> impl Future<Output = Result<TraceRow, Error>> + Send {
-        none()
-    }
-
-    fn traces(
-        &self,
-        state: TraceState,
-        page: PageRequest,
-    ) -> impl Future<Output = Result<ListPage<TraceRow>, Error>> + Send {
-        none()
-    }
-
+    fn receipt_of(predict: PredictId) -> Option<ReceiptRow>;
+    fn trace(trace_ref: String) -> TraceRow;
+    fn traces(state: TraceState, page: PageRequest) -> ListPage<TraceRow>;
     /// Lists the pointers, ordered by signature.
-    fn pointers(&self) -> impl Future<Output = Result<Vec<Pointer>, Error>> + Send {
-        none()
-    }
-
+    fn pointers() -> Vec<Pointer>;
     /// Returns the pointer of a signature; none if it has none yet.
-    fn pointer(&self, signature: SignatureId) -> impl Future<Output = Result<Option<Pointer>, Error>> + Send {
-        none()
-    }
-
+    fn pointer(signature: SignatureId) -> Option<Pointer>;
     /// Lists the changes of the pointer of a signature, oldest first.
-    fn pointer_audits(
-        &self,
-        signature: SignatureId,
-        page: PageRequest,
-    ) -> impl Future<Output = Result<ListPage<PointerAudit>, Error>> + Send {
-        none()
-    }
-}
-
-async fn none<T>() -> Result<T, Error> {
-    Err(Error::NoContracts)
+    fn pointer_audits(signature: SignatureId, page: PageRequest) -> ListPage<PointerAudit>;
 }
 
 /// The ledger rows about the reservations of a receipt. A store fills in the rows of [`Step::receipt_reservations`].
@@ -390,75 +329,48 @@ impl MemoryContracts {
     }
 }
 
-impl Contracts for MemoryLoom {
-    async fn signatures(&self, page: PageRequest) -> Result<ListPage<SignatureRow>, Error> {
-        self.with_contracts(|kept| Ok(list_page(page, kept.signatures.iter(), |_| true)))
+kept_reads!(Contracts by with_contracts {
+    fn signatures(page: PageRequest) -> ListPage<SignatureRow> {
+        |kept| Ok(list_page(page, kept.signatures.iter(), |_| true))
     }
-
-    async fn signature(&self, id: SignatureId) -> Result<SignatureRow, Error> {
-        self.with_contracts(|kept| kept.signature(&id))
-    }
-
-    async fn artifacts(&self, of: Option<SignatureId>, page: PageRequest) -> Result<ListPage<ArtifactRow>, Error> {
-        let wanted = |row: &ArtifactRow| of.as_ref().is_none_or(|id| row.signature_id == *id);
-        self.with_contracts(|kept| Ok(list_page(page, kept.artifacts.iter(), wanted)))
-    }
-
-    async fn artifact(&self, id: CompiledId) -> Result<ArtifactRow, Error> {
-        self.with_contracts(|kept| kept.artifact(&id))
-    }
-
-    async fn artifact_origins(&self, id: CompiledId) -> Result<Vec<OriginRow>, Error> {
-        self.with_contracts(|kept| {
+    fn signature(id: SignatureId) -> SignatureRow { |kept| kept.signature(&id) }
+    fn artifact(id: CompiledId) -> ArtifactRow { |kept| kept.artifact(&id) }
+    fn artifact_origins(id: CompiledId) -> Vec<OriginRow> {
+        |kept| {
             kept.artifact(&id)?;
             Ok(kept.origins.iter().filter(|row| row.compiled_id == id).cloned().collect())
-        })
+        }
     }
+    fn predict(id: PredictId) -> PredictRow { |kept| kept.predict(id) }
+    fn predict_of_key(key: PredictKey) -> Option<PredictRow> { |kept| Ok(kept.predict_of_key(&key)) }
+    fn receipt(id: ReceiptId) -> ReceiptRow {
+        |kept| kept.find_receipt(|_, row| row.receipt_id == id).ok_or_else(|| Error::not_found("receipt", &id))
+    }
+    fn receipt_of(predict: PredictId) -> Option<ReceiptRow> {
+        |kept| Ok(kept.find_receipt(|receipt, _| receipt.predict_id == Some(predict)))
+    }
+    fn trace(trace_ref: String) -> TraceRow { |kept| kept.trace(&trace_ref) }
+    fn traces(state: TraceState, page: PageRequest) -> ListPage<TraceRow> {
+        |kept| Ok(list_page(page, kept.traces.iter(), |row| row.state == state))
+    }
+    fn pointers() -> Vec<Pointer> { |kept| Ok(kept.pointers.values().cloned().collect()) }
+    fn pointer(signature: SignatureId) -> Option<Pointer> { |kept| Ok(kept.pointers.get(&signature).cloned()) }
+    fn pointer_audits(signature: SignatureId, page: PageRequest) -> ListPage<PointerAudit> {
+        |kept| Ok(list_page(page, kept.audits.iter(), |audit| audit.signature_id == signature))
+    }
+    also {
+        async fn artifacts(&self, of: Option<SignatureId>, page: PageRequest) -> Result<ListPage<ArtifactRow>, Error> {
+            let wanted = |row: &ArtifactRow| of.as_ref().is_none_or(|id| row.signature_id == *id);
+            self.with_contracts(|kept| Ok(list_page(page, kept.artifacts.iter(), wanted)))
+        }
 
-    async fn predict(&self, id: PredictId) -> Result<PredictRow, Error> {
-        self.with_contracts(|kept| kept.predict(id))
+        async fn receipts(&self, wanted: ReceiptFilter, page: PageRequest) -> Result<ListPage<ReceiptRow>, Error> {
+            let fits = |(receipt, _): &(Receipt, ReceiptRow)| wanted.matches(receipt);
+            let found = self.with_contracts(|kept| {
+                let rows = kept.receipts.iter();
+                Ok(if wanted.latest_first { list_page(page, rows.rev(), fits) } else { list_page(page, rows, fits) })
+            })?;
+            Ok(ListPage { items: found.items.into_iter().map(|(_, row)| row).collect(), next: found.next })
+        }
     }
-
-    async fn predict_of_key(&self, key: PredictKey) -> Result<Option<PredictRow>, Error> {
-        self.with_contracts(|kept| Ok(kept.predict_of_key(&key)))
-    }
-
-    async fn receipts(&self, wanted: ReceiptFilter, page: PageRequest) -> Result<ListPage<ReceiptRow>, Error> {
-        let fits = |(receipt, _): &(Receipt, ReceiptRow)| wanted.matches(receipt);
-        let found = self.with_contracts(|kept| {
-            let rows = kept.receipts.iter();
-            Ok(if wanted.latest_first { list_page(page, rows.rev(), fits) } else { list_page(page, rows, fits) })
-        })?;
-        Ok(ListPage { items: found.items.into_iter().map(|(_, row)| row).collect(), next: found.next })
-    }
-
-    async fn receipt(&self, id: ReceiptId) -> Result<ReceiptRow, Error> {
-        self.with_contracts(|kept| {
-            kept.find_receipt(|_, row| row.receipt_id == id).ok_or_else(|| Error::not_found("receipt", &id))
-        })
-    }
-
-    async fn receipt_of(&self, predict: PredictId) -> Result<Option<ReceiptRow>, Error> {
-        self.with_contracts(|kept| Ok(kept.find_receipt(|receipt, _| receipt.predict_id == Some(predict))))
-    }
-
-    async fn trace(&self, trace_ref: String) -> Result<TraceRow, Error> {
-        self.with_contracts(|kept| kept.trace(&trace_ref))
-    }
-
-    async fn traces(&self, state: TraceState, page: PageRequest) -> Result<ListPage<TraceRow>, Error> {
-        self.with_contracts(|kept| Ok(list_page(page, kept.traces.iter(), |row| row.state == state)))
-    }
-
-    async fn pointers(&self) -> Result<Vec<Pointer>, Error> {
-        self.with_contracts(|kept| Ok(kept.pointers.values().cloned().collect()))
-    }
-
-    async fn pointer(&self, signature: SignatureId) -> Result<Option<Pointer>, Error> {
-        self.with_contracts(|kept| Ok(kept.pointers.get(&signature).cloned()))
-    }
-
-    async fn pointer_audits(&self, signature: SignatureId, page: PageRequest) -> Result<ListPage<PointerAudit>, Error> {
-        self.with_contracts(|kept| Ok(list_page(page, kept.audits.iter(), |audit| audit.signature_id == signature)))
-    }
-}
+});

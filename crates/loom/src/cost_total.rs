@@ -1,6 +1,7 @@
 //! How much did several requests cost together, as far as it is known?
 
 use cantrip_canon::Money;
+use serde::{Deserialize, Serialize};
 
 /// A sum of costs, and the number of costs that are not in it. An unknown cost is counted, never guessed.
 ///
@@ -11,7 +12,7 @@ use cantrip_canon::Money;
 /// total.add(None);
 /// assert_eq!((total.cost().unwrap().to_string(), total.uncosted()), ("0.25 USD".to_owned(), 1));
 /// ```
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CostTotal {
     cost: Option<Money>,
     uncosted: u64,
@@ -62,31 +63,5 @@ impl CostTotal {
     /// Returns the sum if no cost is missing from it.
     pub fn complete_cost(&self) -> Option<Money> {
         self.cost.filter(|_| self.uncosted == 0)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn money(text: &str) -> Option<Money> {
-        Some(text.parse().expect("an amount"))
-    }
-
-    #[test]
-    fn costs_add_up_and_what_cannot_be_added_is_counted() {
-        let mut spent = CostTotal::default();
-        assert_eq!((spent.cost(), spent.complete_cost()), (None, None));
-        for cost in [money("0 USD"), money("1 EUR"), money("0 USD"), money("0.5 EUR")] {
-            spent.add(cost);
-        }
-        assert_eq!(spent.complete_cost(), money("1.5 EUR"), "nothing fits every currency");
-        spent.add(money("1 USD"));
-        spent.add(None);
-        spent.add(money("9007199254.740991 EUR"));
-        assert_eq!((spent.cost(), spent.uncosted(), spent.complete_cost()), (money("1.5 EUR"), 3, None));
-        let mut all = CostTotal::new(money("1 EUR"), 1);
-        all.add_all(&spent);
-        assert_eq!((all.cost(), all.uncosted()), (money("2.5 EUR"), 4));
     }
 }

@@ -9,7 +9,7 @@ mod journal;
 mod lines;
 mod turns;
 
-use cantrip_canon::{LoomId, Redactor};
+use cantrip_canon::{LoomId, Redactor, RunId};
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use serde_json::Value;
@@ -17,6 +17,7 @@ use serde_json::Value;
 use crate::{Error, Journal, Loom};
 
 pub use import::{Imported, JournalLine, import_journal, read_journal_heading};
+pub use lines::{chat, turn_line};
 pub use turns::import_turns;
 
 /// The content of an export.
@@ -86,4 +87,13 @@ pub fn export<S: Journal + Loom>(
         Format::Chat => lines::threads(store, loom, redaction, lines::chat).boxed(),
         Format::Trajectories => lines::threads(store, loom, redaction, lines::trajectory).boxed(),
     }
+}
+
+/// Returns the lines of the journal of one run: see [`export`].
+pub fn export_run_journal<S: Journal>(
+    store: &S,
+    run: RunId,
+    redaction: Redaction,
+) -> BoxStream<'_, Result<String, Error>> {
+    journal::run_lines(store, run, redaction).boxed()
 }

@@ -9,6 +9,7 @@ use cantrip_contract::{
     LookQuery, LookRow, MetricRow, ReceiptId, ReportId, SignatureId, Split, Subject, TrialRef, VerdictRow,
 };
 
+use crate::views::reads;
 use crate::{Error, ListPage, PageRequest};
 
 pub(crate) use memory::MemoryImprovements;
@@ -54,189 +55,65 @@ impl EvalFilter {
     }
 }
 
-/// The datasets, metrics, jobs and reports of a store, for reading.
-///
-/// * **Order.** Lists are in the order in which their rows were first written, unless the caller asks for another
-///   order. The examples of a dataset are in the order of their ids.
-/// * **Consistent.** Each answer shows the store between two steps, never in the middle of one.
-/// * **As written.** A row is returned as it is stored. [`EvalReportRow::report`], [`MetricRow::value`] and
-///   [`JobRow::spec()`](fn@cantrip_contract::JobRow::spec) check whether text and hash still match. Inputs, expected
-///   outputs and feedback are bodies: see [`Journal::body`](crate::Journal::body).
-/// * **No contracts.** A store that keeps no contracts leaves the default methods, which return
-///   [`Error::NoContracts`]. In a store that does, an unknown id is [`Error::NotFound`].
-///
-/// Reading changes nothing, and every future may be dropped at any time.
-#[expect(unused_variables, reason = "the default methods, of stores without contracts, need no argument")]
-pub trait Improvements: Send + Sync {
-    fn datasets(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<DatasetRow>, Error>> + Send {
-        none()
-    }
+reads! {
+    /// The datasets, metrics, jobs and reports of a store, for reading.
+    ///
+    /// * **Order.** Lists are in the order in which their rows were first written, unless the caller asks for another
+    ///   order. The examples of a dataset are in the order of their ids.
+    /// * **Consistent.** Each answer shows the store between two steps, never in the middle of one.
+    /// * **As written.** A row is returned as it is stored. [`EvalReportRow::report`], [`MetricRow::value`] and
+    ///   [`JobRow::spec()`](fn@cantrip_contract::JobRow::spec) check whether text and hash still match. Inputs, expected
+    ///   outputs and feedback are bodies: see [`Journal::body`](crate::Journal::body).
+    /// * **No contracts.** A store that keeps no contracts leaves the default methods, which return
+    ///   [`Error::NoContracts`]. In a store that does, an unknown id is [`Error::NotFound`].
+    ///
+    /// Reading changes nothing, and every future may be dropped at any time.
+    #[expect(unused_variables, reason = "the default methods, of stores without contracts, need no argument")]
+    pub trait Improvements or Error::NoContracts;
 
-    fn dataset(&self, hash: Hash) -> impl Future<Output = Result<DatasetRow, Error>> + Send {
-        none()
-    }
-
+    fn datasets(page: PageRequest) -> ListPage<DatasetRow>;
+    fn dataset(hash: Hash) -> DatasetRow;
     /// Lists the examples of a dataset, or those of one split, in the order of their ids.
-    fn dataset_examples(
-        &self,
-        hash: Hash,
-        split: Option<Split>,
-        page: PageRequest,
-    ) -> impl Future<Output = Result<ListPage<DatasetExampleRow>, Error>> + Send {
-        none()
-    }
-
-    fn dataset_example(
-        &self,
-        hash: Hash,
-        example: ExampleId,
-    ) -> impl Future<Output = Result<DatasetExampleRow, Error>> + Send {
-        none()
-    }
-
+    fn dataset_examples(hash: Hash, split: Option<Split>, page: PageRequest) -> ListPage<DatasetExampleRow>;
+    fn dataset_example(hash: Hash, example: ExampleId) -> DatasetExampleRow;
     /// Lists the versions of a name, or of all names, oldest first.
-    fn dataset_versions(
-        &self,
-        name: Option<DatasetName>,
-        page: PageRequest,
-    ) -> impl Future<Output = Result<ListPage<DatasetVersionRow>, Error>> + Send {
-        none()
-    }
-
+    fn dataset_versions(name: Option<DatasetName>, page: PageRequest) -> ListPage<DatasetVersionRow>;
     /// Returns a version of a name, or its newest one; none if there is none.
-    fn dataset_version(
-        &self,
-        name: DatasetName,
-        version: Option<u64>,
-    ) -> impl Future<Output = Result<Option<DatasetVersionRow>, Error>> + Send {
-        none()
-    }
-
-    fn verdicts(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<VerdictRow>, Error>> + Send {
-        none()
-    }
-
+    fn dataset_version(name: DatasetName, version: Option<u64>) -> Option<DatasetVersionRow>;
+    fn verdicts(page: PageRequest) -> ListPage<VerdictRow>;
     /// Lists the verdicts about a receipt, oldest first. The last one counts.
-    fn verdicts_of(&self, receipt: ReceiptId) -> impl Future<Output = Result<Vec<VerdictRow>, Error>> + Send {
-        none()
-    }
-
-    fn metrics(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<MetricRow>, Error>> + Send {
-        none()
-    }
-
-    fn metric(&self, hash: Hash) -> impl Future<Output = Result<MetricRow, Error>> + Send {
-        none()
-    }
-
+    fn verdicts_of(receipt: ReceiptId) -> Vec<VerdictRow>;
+    fn metrics(page: PageRequest) -> ListPage<MetricRow>;
+    fn metric(hash: Hash) -> MetricRow;
     /// Returns the newest agreement of a judged metric with people; none if it was never checked.
-    fn judge_check(&self, metric: Hash) -> impl Future<Output = Result<Option<JudgeCheckRow>, Error>> + Send {
-        none()
-    }
-
-    fn jobs(
-        &self,
-        wanted: JobFilter,
-        page: PageRequest,
-    ) -> impl Future<Output = Result<ListPage<JobRow>, Error>> + Send {
-        none()
-    }
-
-    fn job(&self, id: JobId) -> impl Future<Output = Result<JobRow, Error>> + Send {
-        none()
-    }
-
+    fn judge_check(metric: Hash) -> Option<JudgeCheckRow>;
+    fn jobs(wanted: JobFilter, page: PageRequest) -> ListPage<JobRow>;
+    fn job(id: JobId) -> JobRow;
     /// Returns the job with this hash; none if nobody started it.
-    fn job_of_hash(&self, hash: Hash) -> impl Future<Output = Result<Option<JobRow>, Error>> + Send {
-        none()
-    }
-
+    fn job_of_hash(hash: Hash) -> Option<JobRow>;
     /// Returns the job whose run this is; none if the run is no job's.
-    fn job_of_run(&self, run: RunId) -> impl Future<Output = Result<Option<JobRow>, Error>> + Send {
-        none()
-    }
-
+    fn job_of_run(run: RunId) -> Option<JobRow>;
     /// Lists the candidates of a job, in the order in which they were decided.
-    fn candidates(
-        &self,
-        job: JobId,
-        page: PageRequest,
-    ) -> impl Future<Output = Result<ListPage<CandidateRow>, Error>> + Send {
-        none()
-    }
-
+    fn candidates(job: JobId, page: PageRequest) -> ListPage<CandidateRow>;
     /// Lists the results of a job, or those of one candidate.
-    fn results(
-        &self,
-        job: JobId,
-        candidate: Option<CandidateId>,
-        page: PageRequest,
-    ) -> impl Future<Output = Result<ListPage<ExampleResultRow>, Error>> + Send {
-        none()
-    }
-
+    fn results(job: JobId, candidate: Option<CandidateId>, page: PageRequest) -> ListPage<ExampleResultRow>;
     /// Returns the result of a trial; none if it has none yet.
-    fn result(&self, trial: TrialRef) -> impl Future<Output = Result<Option<ExampleResultRow>, Error>> + Send {
-        none()
-    }
-
+    fn result(trial: TrialRef) -> Option<ExampleResultRow>;
     /// Lists evaluations. Of one that was reported several times, the newest report is listed.
-    fn eval_reports(
-        &self,
-        wanted: EvalFilter,
-        page: PageRequest,
-    ) -> impl Future<Output = Result<ListPage<EvalReportRow>, Error>> + Send {
-        none()
-    }
-
+    fn eval_reports(wanted: EvalFilter, page: PageRequest) -> ListPage<EvalReportRow>;
     /// Returns the newest report of an evaluation.
-    fn eval_report(&self, id: EvalId) -> impl Future<Output = Result<EvalReportRow, Error>> + Send {
-        none()
-    }
-
-    fn compile_reports(
-        &self,
-        subject: Option<Subject>,
-        page: PageRequest,
-    ) -> impl Future<Output = Result<ListPage<CompileReportRow>, Error>> + Send {
-        none()
-    }
-
+    fn eval_report(id: EvalId) -> EvalReportRow;
+    fn compile_reports(subject: Option<Subject>, page: PageRequest) -> ListPage<CompileReportRow>;
     /// Returns the newest report with this id.
-    fn compile_report(&self, id: ReportId) -> impl Future<Output = Result<CompileReportRow, Error>> + Send {
-        none()
-    }
-
+    fn compile_report(id: ReportId) -> CompileReportRow;
     /// Returns the newest report of a compile job; none if it has none yet.
-    fn compile_report_of(&self, job: JobId) -> impl Future<Output = Result<Option<CompileReportRow>, Error>> + Send {
-        none()
-    }
-
+    fn compile_report_of(job: JobId) -> Option<CompileReportRow>;
     /// Lists the looks of a subject, oldest first.
-    fn looks(
-        &self,
-        subject: Subject,
-        page: PageRequest,
-    ) -> impl Future<Output = Result<ListPage<LookRow>, Error>> + Send {
-        none()
-    }
-
+    fn looks(subject: Subject, page: PageRequest) -> ListPage<LookRow>;
     /// Returns the number that the look of an evaluation has, or would get now: one more than the earlier looks of the
     /// same subject whose test inputs make up half or more of the test inputs of this dataset.
-    fn look_number(&self, query: LookQuery) -> impl Future<Output = Result<u64, Error>> + Send {
-        none()
-    }
-
+    fn look_number(query: LookQuery) -> u64;
     /// Lists the guards, ordered by signature.
-    fn guards(&self) -> impl Future<Output = Result<Vec<GuardRow>, Error>> + Send {
-        none()
-    }
-
-    fn guard(&self, signature: SignatureId) -> impl Future<Output = Result<Option<GuardRow>, Error>> + Send {
-        none()
-    }
-}
-
-async fn none<T>() -> Result<T, Error> {
-    Err(Error::NoContracts)
+    fn guards() -> Vec<GuardRow>;
+    fn guard(signature: SignatureId) -> Option<GuardRow>;
 }

@@ -10,7 +10,8 @@ use cantrip_spend::{
 
 use crate::contracts::payer_of;
 use crate::limits::PAGE_ITEMS_MAX;
-use crate::{Error, ListPage, MemoryLoom, PageRequest, ReceiptAccounts};
+use crate::views::{kept_reads, reads};
+use crate::{Error, ListPage, PageRequest, ReceiptAccounts};
 
 /// Selects reservations. None matches any value.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,96 +31,41 @@ impl ReservationFilter {
     }
 }
 
-/// The ledger of a store, for reading.
-///
-/// * **Order.** Lists are in the order in which their rows were first written.
-/// * **Consistent.** Each answer shows the ledger between two steps, never in the middle of one.
-/// * **No ledger.** A store that keeps no ledger leaves the default methods, which return [`Error::NoLedger`].
-///
-/// Reading changes nothing, and every future may be dropped at any time.
-#[expect(unused_variables, reason = "the default methods, of stores without a ledger, need no argument")]
-pub trait Ledger: Send + Sync {
-    fn authorizations(&self, page: PageRequest) -> impl Future<Output = Result<ListPage<Authorization>, Error>> + Send {
-        none()
-    }
+reads! {
+    /// The ledger of a store, for reading.
+    ///
+    /// * **Order.** Lists are in the order in which their rows were first written.
+    /// * **Consistent.** Each answer shows the ledger between two steps, never in the middle of one.
+    /// * **No ledger.** A store that keeps no ledger leaves the default methods, which return [`Error::NoLedger`].
+    ///
+    /// Reading changes nothing, and every future may be dropped at any time.
+    #[expect(unused_variables, reason = "the default methods, of stores without a ledger, need no argument")]
+    pub trait Ledger or Error::NoLedger;
 
+    fn authorizations(page: PageRequest) -> ListPage<Authorization>;
     /// Returns the current state of an authorization; an unknown id is [`Error::NotFound`].
-    fn authorization(&self, id: AuthorizationRef) -> impl Future<Output = Result<Authorization, Error>> + Send {
-        none()
-    }
-
+    fn authorization(id: AuthorizationRef) -> Authorization;
     /// Lists every revision of the terms of an authorization, oldest first.
-    fn agreements(&self, id: AuthorizationRef) -> impl Future<Output = Result<Vec<TermsRevision>, Error>> + Send {
-        none()
-    }
-
+    fn agreements(id: AuthorizationRef) -> Vec<TermsRevision>;
     /// Returns the authorization that pays for a run of this principal: see [`cantrip_spend::resolve_authorization`].
-    fn payer(&self, principal: Principal) -> impl Future<Output = Result<Option<Authorization>, Error>> + Send {
-        none()
-    }
-
-    fn reservations(
-        &self,
-        wanted: ReservationFilter,
-        page: PageRequest,
-    ) -> impl Future<Output = Result<ListPage<ReservationRow>, Error>> + Send {
-        none()
-    }
-
-    fn reservation(&self, id: ReservationId) -> impl Future<Output = Result<ReservationRow, Error>> + Send {
-        none()
-    }
-
+    fn payer(principal: Principal) -> Option<Authorization>;
+    fn reservations(wanted: ReservationFilter, page: PageRequest) -> ListPage<ReservationRow>;
+    fn reservation(id: ReservationId) -> ReservationRow;
     /// Lists the entries of a reservation, oldest first.
-    fn entries(&self, id: ReservationId) -> impl Future<Output = Result<Vec<Entry>, Error>> + Send {
-        none()
-    }
-
+    fn entries(id: ReservationId) -> Vec<Entry>;
     /// Lists the holds that recovery may mark at `now`: holds of a lease that is older than the current lease of their
     /// run, and holds that are past their time under a lease that is not live. The list claims nothing: the step that
     /// marks a hold is checked again when it is written.
-    fn recoverable(
-        &self,
-        now: Timestamp,
-        page: PageRequest,
-    ) -> impl Future<Output = Result<ListPage<ReservationRow>, Error>> + Send {
-        none()
-    }
-
+    fn recoverable(now: Timestamp, page: PageRequest) -> ListPage<ReservationRow>;
     /// Returns the cap of a scope with what is spent and held under it; none if the scope has no cap.
-    fn cap(
-        &self,
-        authorization: AuthorizationRef,
-        scope: String,
-    ) -> impl Future<Output = Result<Option<Cap>, Error>> + Send {
-        none()
-    }
-
-    fn approval(&self, id: ApprovalId) -> impl Future<Output = Result<Approval, Error>> + Send {
-        none()
-    }
-
+    fn cap(authorization: AuthorizationRef, scope: String) -> Option<Cap>;
+    fn approval(id: ApprovalId) -> Approval;
     /// Lists the decisions about the money of a run with all their inputs, oldest first.
-    fn decisions(&self, run: RunId) -> impl Future<Output = Result<Vec<DecisionRecord>, Error>> + Send {
-        none()
-    }
-
+    fn decisions(run: RunId) -> Vec<DecisionRecord>;
     /// Recomputes every counter: see [`LedgerAudit`].
-    fn audit(&self) -> impl Future<Output = Result<AuditReport, Error>> + Send {
-        none()
-    }
-
+    fn audit() -> AuditReport;
     /// Recomputes the counters of these authorizations only: see [`LedgerAudit::of`].
-    fn audit_of(
-        &self,
-        authorizations: Vec<AuthorizationRef>,
-    ) -> impl Future<Output = Result<AuditReport, Error>> + Send {
-        none()
-    }
-}
-
-async fn none<T>() -> Result<T, Error> {
-    Err(Error::NoLedger)
+    fn audit_of(authorizations: Vec<AuthorizationRef>) -> AuditReport;
 }
 
 /// A ledger in memory.
@@ -238,79 +184,57 @@ pub(crate) fn list_page<'a, T: Clone + 'a>(
     ListPage { items, next: None }
 }
 
-impl Ledger for MemoryLoom {
-    async fn authorizations(&self, page: PageRequest) -> Result<ListPage<Authorization>, Error> {
-        self.with_ledger(|_, kept| {
+kept_reads!(Ledger by with_ledger {
+    fn authorizations(page: PageRequest) -> ListPage<Authorization> {
+        |_, kept| {
             let rows = kept.authorizations.iter().filter_map(|id| kept.book.authorization(*id));
             Ok(list_page(page, rows, |_| true))
-        })
+        }
     }
-
-    async fn authorization(&self, id: AuthorizationRef) -> Result<Authorization, Error> {
-        self.with_ledger(|_, kept| kept.authorization(id))
-    }
-
-    async fn agreements(&self, id: AuthorizationRef) -> Result<Vec<TermsRevision>, Error> {
-        self.with_ledger(|_, kept| {
+    fn authorization(id: AuthorizationRef) -> Authorization { |_, kept| kept.authorization(id) }
+    fn agreements(id: AuthorizationRef) -> Vec<TermsRevision> {
+        |_, kept| {
             kept.authorization(id)?;
             Ok(kept.agreements.get(&id).cloned().unwrap_or_default())
-        })
+        }
     }
-
-    async fn payer(&self, principal: Principal) -> Result<Option<Authorization>, Error> {
-        self.with_ledger(|_, kept| {
-            Ok(cantrip_spend::resolve_authorization(kept.book.authorizations(), &principal).cloned())
-        })
+    fn payer(principal: Principal) -> Option<Authorization> {
+        |_, kept| Ok(cantrip_spend::resolve_authorization(kept.book.authorizations(), &principal).cloned())
     }
-
-    async fn reservations(
-        &self,
-        wanted: ReservationFilter,
-        page: PageRequest,
-    ) -> Result<ListPage<ReservationRow>, Error> {
-        self.with_ledger(|_, kept| Ok(list_page(page, kept.rows(), |booked| wanted.matches(booked))))
+    fn reservations(wanted: ReservationFilter, page: PageRequest) -> ListPage<ReservationRow> {
+        |_, kept| Ok(list_page(page, kept.rows(), |booked| wanted.matches(booked)))
     }
-
-    async fn reservation(&self, id: ReservationId) -> Result<ReservationRow, Error> {
-        self.with_ledger(|_, kept| kept.reservation(&id))
-    }
-
-    async fn entries(&self, id: ReservationId) -> Result<Vec<Entry>, Error> {
-        self.with_ledger(|_, kept| {
+    fn reservation(id: ReservationId) -> ReservationRow { |_, kept| kept.reservation(&id) }
+    fn entries(id: ReservationId) -> Vec<Entry> {
+        |_, kept| {
             kept.reservation(&id)?;
             Ok(kept.entries.get(&id).cloned().unwrap_or_default())
-        })
+        }
     }
-
-    async fn recoverable(&self, now: Timestamp, page: PageRequest) -> Result<ListPage<ReservationRow>, Error> {
-        self.with_ledger(|state, kept| {
+    fn recoverable(now: Timestamp, page: PageRequest) -> ListPage<ReservationRow> {
+        |state, kept| {
             Ok(list_page(page, kept.rows(), |booked| {
                 let AnyReservation::Reserved(held) = &booked.row else { return false };
                 let (epoch, live_until) = state.lease_of(held.terms().run);
                 held.state().epoch < epoch.get()
                     || (held.terms().expires_at <= now && live_until.is_none_or(|until| until <= now))
             }))
-        })
+        }
     }
-
-    async fn cap(&self, authorization: AuthorizationRef, scope: String) -> Result<Option<Cap>, Error> {
-        let named = |cap: &&Cap| cap.terms.authorization == authorization && cap.terms.scope == scope;
-        self.with_ledger(|_, kept| Ok(kept.book.caps().find(named).cloned()))
+    fn approval(id: ApprovalId) -> Approval {
+        |_, kept| kept.book.approval(id).cloned().ok_or_else(|| Error::not_found("approval", id))
     }
-
-    async fn approval(&self, id: ApprovalId) -> Result<Approval, Error> {
-        self.with_ledger(|_, kept| kept.book.approval(id).cloned().ok_or_else(|| Error::not_found("approval", id)))
+    fn decisions(run: RunId) -> Vec<DecisionRecord> {
+        |_, kept| Ok(kept.decisions.iter().filter(|decided| decided.run == run).cloned().collect())
     }
-
-    async fn decisions(&self, run: RunId) -> Result<Vec<DecisionRecord>, Error> {
-        self.with_ledger(|_, kept| Ok(kept.decisions.iter().filter(|decided| decided.run == run).cloned().collect()))
+    fn audit() -> AuditReport { |_, kept| Ok(kept.audit(LedgerAudit::default())) }
+    fn audit_of(authorizations: Vec<AuthorizationRef>) -> AuditReport {
+        |_, kept| Ok(kept.audit(LedgerAudit::of(authorizations)))
     }
-
-    async fn audit(&self) -> Result<AuditReport, Error> {
-        self.with_ledger(|_, kept| Ok(kept.audit(LedgerAudit::default())))
+    also {
+        async fn cap(&self, authorization: AuthorizationRef, scope: String) -> Result<Option<Cap>, Error> {
+            let named = |cap: &&Cap| cap.terms.authorization == authorization && cap.terms.scope == scope;
+            self.with_ledger(|_, kept| Ok(kept.book.caps().find(named).cloned()))
+        }
     }
-
-    async fn audit_of(&self, authorizations: Vec<AuthorizationRef>) -> Result<AuditReport, Error> {
-        self.with_ledger(|_, kept| Ok(kept.audit(LedgerAudit::of(authorizations))))
-    }
-}
+});

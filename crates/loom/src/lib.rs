@@ -26,6 +26,7 @@ mod loom;
 mod memory;
 mod message;
 mod money;
+mod overview;
 mod projection;
 mod provider;
 mod record;
@@ -69,6 +70,10 @@ pub use loom::{
 pub use memory::MemoryLoom;
 pub use message::{Content, Finish, GateCall, Message, Part, ProviderParts, Usage, Utterance};
 pub use money::MoneyOutcome;
+pub use overview::{
+    ClosedTurn, DamagedTurn, Overview, PathBucket, RecordSpan, RunCounts, RunDigest, RunSummary, SummaryFilter,
+    ThreadSummary, TurnWindow, WaitingCall, WindowPlace, bucket_width, summary_text,
+};
 pub use projection::{
     CastPart, Dependency, EntityPart, FoldPart, IdPrefix, Phase, Projection, RecordedEvent, RootPart, RunPart, TurnPart,
 };

@@ -29,6 +29,19 @@ cantrip_canon::limits! {
     NAME_BYTES_MAX: usize = 256, "bytes";
     /// The size at which a result is cut for a model or a reader. The loom keeps the whole result.
     RESULT_SHOWN_BYTES_MAX: usize = 64 << 10, "bytes";
+    /// The maximum length of an intent or an answer in a list of runs. The rest is in the run.
+    SUMMARY_TEXT_CHARS: usize = 240, "characters";
+    /// The maximum number of gates, and of codes, by which a run is found in a list. A run that meets more is found by
+    /// the first ones.
+    SUMMARY_MARKS_MAX: usize = 256, "names";
+    /// The number of runs at which counting a group of runs stops. A person reads more as "many".
+    COUNTED_RUNS_MAX: usize = 1_000, "runs";
+    /// The maximum number of turns in one window of a thread. A page holds no more at a time.
+    WINDOW_TURNS_MAX: usize = 160, "turns";
+    /// The maximum number of marks into which the whole path of a thread is divided. More could not be told apart.
+    PATH_BUCKETS_MAX: usize = 240, "marks";
+    /// The maximum number of entities in the list of one run. Later ones are in the list of the loom.
+    RUN_THREADS_MAX: usize = 2_000, "entities";
 }
 
 const _: () = assert!(INLINE_BYTES_MAX < PAYLOAD_BYTES_MAX && PAYLOAD_BYTES_MAX < BODY_BYTES_MAX);

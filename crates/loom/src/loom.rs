@@ -5,7 +5,8 @@ use serde::Serialize;
 
 use crate::limits::{COUNTED_ITEMS, PAGE_ITEMS_MAX};
 use crate::{
-    Actor, Cantrip, CantripId, Cast, Content, Entity, Epoch, Error, Fold, Outcome, Reward, RunKind, Seq, Thread, Turn,
+    Actor, Cantrip, CantripId, Cast, Content, Entity, Epoch, Error, Fold, Outcome, Overview, Reward, RunKind, Seq,
+    Thread, Turn,
 };
 
 /// Selects a part of a list: at most `most` items after the position `after`.
@@ -169,8 +170,8 @@ pub enum AnyId {
 /// Every view is computed from records by [`Projection`](crate::Projection), so all looms return the same answers. A
 /// view holds everything that was committed before the call, and nothing that was not committed. Lists are in the
 /// order of writing. An unknown id is [`Error::NotFound`]; a damaged store returns [`Error::Damaged`] and never leaves
-/// something out. Every future may be dropped at any time.
-pub trait Loom: Send + Sync {
+/// something out. Every future may be dropped at any time. Lists and parts for a person who looks are in [`Overview`].
+pub trait Loom: Overview {
     /// Lists the looms of this store.
     fn looms(&self) -> impl Future<Output = Result<Vec<LoomId>, Error>> + Send;
 

@@ -4,6 +4,7 @@
 //! writes the staged records, and calls [`State::roll_back`] if the write fails.
 
 use std::collections::HashMap;
+use std::sync::Mutex;
 use std::time::Duration;
 
 use cantrip_canon::{Hash, RunId, Timestamp};
@@ -14,6 +15,7 @@ use crate::contracts;
 use crate::ledger::MemoryLedger;
 use crate::limits::LEASE_OWNERS_MAX;
 use crate::money::MoneyOutcome;
+use crate::overview::Digests;
 use crate::{
     AppendOutcome, Conflict, Epoch, Error, Event, Lease, LeaseState, ListPage, PageRequest, Projection, Record,
     RecordDraft, RunOpening, RunState, RunView, RunWriteState, Seq, Step, StepId, StepTarget, WorkerId,
@@ -50,6 +52,8 @@ pub(crate) struct State {
     log: Vec<Box<Stored>>,
     runs: HashMap<RunId, RunLog>,
     leases: HashMap<RunId, LeaseState>,
+    /// Computed from the log by readers, when they need it.
+    folded: Mutex<Digests>,
 }
 
 /// The outcome of a staged step.
@@ -99,9 +103,22 @@ impl State {
     }
 
     pub(crate) fn records_of(&self, run: RunId, after: Seq) -> Result<Vec<Record>, Error> {
+        Ok(self.placed_records_of(run, after)?.map(|(_, record)| record.clone()).collect())
+    }
+
+    /// Returns the records of a run after this one, each with its position in the log.
+    pub(crate) fn placed_records_of(
+        &self,
+        run: RunId,
+        after: Seq,
+    ) -> Result<impl Iterator<Item = (u64, &Record)>, Error> {
         let log = self.runs.get(&run).ok_or_else(|| Error::not_found("run", run))?;
         let from = usize::try_from(after.get()).unwrap_or(usize::MAX).min(log.places.len());
-        Ok(log.places[from..].iter().map(|place| self.log[*place].record.clone()).collect())
+        Ok(log.places[from..].iter().map(|place| (*place as u64, &self.log[*place].record)))
+    }
+
+    pub(crate) fn folded(&self) -> &Mutex<Digests> {
+        &self.folded
     }
 
     pub(crate) fn newest(&self, run: RunId) -> Result<Seq, Error> {

@@ -5,7 +5,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use cantrip_loom::{Damage, Error, Journal, Jsonl, Loom, PageRequest, Record, RunState, Seq, TruncationReason};
+use cantrip_loom::{
+    Closing, Damage, Error, Journal, Jsonl, Loom, Overview, PageRequest, Record, RunState, Seq, TruncationReason,
+    WindowPlace,
+};
 use cantrip_loom_suite::{LoomWriter, Subject};
 use futures_util::TryStreamExt;
 use proptest::prelude::*;
@@ -269,4 +272,26 @@ proptest! {
             ),
         }
     }
+}
+
+#[tokio::test]
+async fn a_turn_whose_body_is_gone_is_named_and_the_others_are_shown() {
+    let folder = tempfile::tempdir().unwrap();
+    let loom = Jsonl::open(folder.path()).unwrap();
+    let mut weaver = LoomWriter::new(&loom);
+    let mut episode = weaver.cast("long").await;
+    let first = weaver.plain(&mut episode).await;
+    let lost = weaver.turn(&mut episode, "read", json!("long ".repeat(2_000)), Closing::Open).await;
+    let last = weaver.plain(&mut episode).await;
+    let whole = loom.window(last, WindowPlace::End, 9).await.unwrap();
+    assert_eq!((whole.turns.len(), whole.damaged.len()), (3, 0));
+    fs::remove_dir_all(folder.path().join("bodies")).unwrap();
+    let window = loom.window(last, WindowPlace::End, 9).await.unwrap();
+    assert_eq!(window.turns.iter().map(|turn| turn.id).collect::<Vec<_>>(), [first, last]);
+    assert_eq!(window.spans, [whole.spans[0], whole.spans[2]]);
+    let [damaged] = &window.damaged[..] else { panic!("one is damaged: {:?}", window.damaged) };
+    assert_eq!((damaged.turn_id, damaged.sequence), (lost, 2));
+    assert_eq!(damaged.error.mark.code, cantrip_reply::codes::RECORD_ALTERED.as_str());
+    assert_eq!(loom.path_buckets(last, 9).await.unwrap().len(), 3);
+    assert_eq!(loom.summary(episode.run).await.unwrap().turns, 3);
 }

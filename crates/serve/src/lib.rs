@@ -3,11 +3,6 @@
 //! A surface reads its protocol, calls the service of its caller, and writes the reply back. It decides nothing: the service
 //! decides what may be done, by whom and with whose money, so that a cast means the same on every surface.
 
-#[cfg(feature = "acp")]
-pub mod acp;
-#[cfg(not(feature = "acp"))]
-#[path = "acp_absent.rs"]
-pub mod acp;
 mod feed;
 mod guard_watch;
 pub mod http;

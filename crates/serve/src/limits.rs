@@ -3,17 +3,6 @@
 use cantrip_service::cantrip::canon;
 
 canon::limits! {
-    /// The maximum size of one message from an editor. A prompt may contain whole files.
-    ACP_LINE_BYTES_MAX: usize = 16 << 20, "bytes";
-    /// The maximum number of open sessions of one editor.
-    ACP_SESSIONS_MAX: usize = 256, "sessions";
-    /// The number of sessions on one page of a list.
-    ACP_LISTED_MAX: usize = 50, "sessions";
-    /// The maximum length of the title of a session or a call, which is shown as one line.
-    ACP_TITLE_CHARS_MAX: usize = 80, "characters";
-    /// The maximum size of a file whose diff is shown before the file is changed.
-    ACP_DIFF_BYTES_MAX: u64 = 1 << 20, "bytes";
-
     /// The maximum number of items on a page of a tool's list.
     MCP_LISTED_MAX: usize = 200, "items";
     /// The default number of turns that the tool `thread` shows.
@@ -100,4 +89,45 @@ canon::limits! {
     TRACE_REFERENCE_BYTES_MAX: usize = 256, "bytes";
     /// The maximum length of the id of an evaluation in a path.
     EVAL_NAME_BYTES_MAX: usize = 64, "bytes";
+
+    /// The maximum number of sessions in browsers. The one that was idle longest makes room for another.
+    SESSIONS_MAX: usize = 1_024, "sessions";
+    /// The idle time after which a session in a browser ends.
+    SESSION_IDLE_MS: u64 = 43_200_000, "ms";
+    /// The time after which a session in a browser ends, however much it is used.
+    SESSION_AGE_MS: u64 = 604_800_000, "ms";
+    /// The time that a failed sign-in takes.
+    SIGN_IN_FAILED_MS: u64 = 250, "ms";
+    /// The maximum number of sign-ins of one address within a minute.
+    SIGN_INS_A_MINUTE: usize = 10, "sign-ins";
+    /// The maximum number of addresses whose sign-ins are counted.
+    SIGN_IN_ADDRESSES_MAX: usize = 4_096, "addresses";
+    /// The time within which the link of `serve --open` works, once.
+    OPEN_LINK_MS: u64 = 60_000, "ms";
+    /// The maximum size of a form, not counting the context of a cast.
+    FORM_BYTES_MAX: usize = 64 << 10, "bytes";
+    /// The maximum size of the context in the form of a cast, as text or as a file.
+    FORM_CONTEXT_BYTES_MAX: usize = 8 << 20, "bytes";
+    /// The maximum length of a form's idempotency key.
+    FORM_KEY_BYTES_MAX: usize = 128, "bytes";
+    /// The number of forms of a session whose answers are kept for a second click.
+    FORM_ANSWERS_KEPT: usize = 64, "forms";
+    /// The maximum length of the query of a page.
+    PAGE_QUERY_BYTES_MAX: usize = 1_024, "bytes";
+    /// The maximum number of conditions in the query of a page.
+    PAGE_FILTERS_MAX: usize = 16, "conditions";
+    /// The maximum length of the words that runs are searched for.
+    PAGE_WORDS_CHARS_MAX: usize = 200, "characters";
+    /// The number of rows on a page.
+    PAGE_ROWS: usize = 50, "rows";
+    /// The maximum number of rows on a page.
+    PAGE_ROWS_MAX: usize = 200, "rows";
+    /// The shortest time between two renderings of the state of a run for one viewer of its page.
+    RUN_PARTS_MS: u64 = 250, "ms";
+    /// The maximum number of turns of a run that is exported as one page. A longer one is exported as text.
+    PAGE_EXPORT_TURNS_MAX: u64 = 2_000, "turns";
+    /// The number of lines of an export that are read ahead of the client.
+    EXPORT_LINES_AHEAD: usize = 8, "lines";
+    /// The maximum size of an image of a turn that is shown; a larger one is downloaded.
+    PAGE_IMAGE_BYTES_MAX: usize = 8 << 20, "bytes";
 }

@@ -9,10 +9,12 @@
 //! run write to its journal, so their changes are part of it.
 
 mod diff;
+mod disk;
+mod plan;
 mod undo;
 
 use std::collections::{BTreeMap, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use cantrip::canon::{Hash, RunId, TurnId};
@@ -31,8 +33,9 @@ use serde_json::{Value, json};
 
 use crate::Service;
 
-pub(crate) use diff::unified_diff;
-pub use diff::{ChangeKind, FileDiff};
+pub use diff::{ChangeKind, FileDiff, FileDiffs, FileVersion, unified_diff};
+pub use disk::DiskFile;
+pub use plan::FilePlan;
 
 /// The root folders of a spell's file gates.
 #[derive(Debug, Clone, Default)]
@@ -60,6 +63,18 @@ impl GateRoots {
             | GateKind::Shell(_) => None,
         });
         Self { by_gate: files.collect() }
+    }
+
+    /// Returns these folders as roots, by gate.
+    pub fn from_folders(folders: impl IntoIterator<Item = (String, PathBuf)>) -> Self {
+        // Two paths of one folder must be equal.
+        let real = |(gate, folder): (String, PathBuf)| (gate, folder.canonicalize().unwrap_or(folder));
+        Self { by_gate: folders.into_iter().map(real).collect() }
+    }
+
+    /// Returns the root of a gate.
+    pub fn folder(&self, gate: &str) -> Option<&Path> {
+        self.by_gate.get(gate).map(PathBuf::as_path)
     }
 
     /// Returns all roots, by gate.

@@ -37,7 +37,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cantrip::canon::{Clock, EntityId, IdSource};
+use cantrip::canon::{Clock, EntityId, IdSource, Timestamp};
 use cantrip::loom::WorkerId;
 use cantrip::{Entity, MachineClock, MachineEntropy, Runtime};
 
@@ -54,7 +54,7 @@ pub use cantrip::CastReply;
 pub use cantrip_ds as contracts;
 pub use cantrip_ds::dataset::OpenReceipt;
 pub use cantrip_improve as improve;
-pub use changes::{ChangeKind, FileDiff, GateRoots};
+pub use changes::{ChangeKind, DiskFile, FileDiff, FileDiffs, FilePlan, FileVersion, GateRoots, unified_diff};
 pub use compile::{CandidateView, CompileFilter, CompileView, ProposalView, SlotChange};
 pub use costs::{Costs, EntityCost, ExtraRequests, Spent, TurnCost, run_costs};
 pub use datasets::{DatasetRequest, DatasetSubject, ExampleContent, ExampleInput, ReviewItem, VerdictRequest};
@@ -163,6 +163,15 @@ impl Service {
 
     pub fn runtime(&self) -> &Runtime {
         &self.runtime
+    }
+
+    pub fn clock(&self) -> &dyn Clock {
+        &*self.clock
+    }
+
+    /// Returns the time of day.
+    pub fn now(&self) -> Timestamp {
+        self.clock.now().wall
     }
 
     fn live_entities(&self) -> MutexGuard<'_, HashMap<EntityId, Entity>> {

@@ -26,6 +26,8 @@ canon::limits! {
     PREVIEW_KEYS_MAX: usize = 5_000, "keys";
     /// The maximum total size of the file diffs in one reply. Further files are listed with their sizes only.
     DIFF_LISTED_BYTES_MAX: usize = 512 << 10, "bytes";
+    /// The maximum size of a file whose difference is shown in the plan of an undo.
+    PLANNED_FILE_BYTES_MAX: u64 = 1 << 20, "bytes";
     /// The size of a page of turns: the page ends with the turn that reaches it.
     TURNS_LISTED_BYTES: usize = 256 << 10, "bytes";
     /// The maximum number of failures in the reply about an evaluation. Its rows have all of them.

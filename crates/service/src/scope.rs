@@ -67,12 +67,17 @@ impl Service {
         }
     }
 
+    /// Returns the owner to whom this service is restricted; none if it sees everything.
+    pub fn restricted_to(&self) -> Option<&Actor> {
+        self.scope.owner()
+    }
+
     pub(crate) fn is_scoped(&self) -> bool {
         self.scope.owner().is_some()
     }
 
     /// Returns true if the resources of this owner are visible to this service.
-    pub(crate) fn can_see(&self, owner: &str) -> bool {
+    pub fn can_see(&self, owner: &str) -> bool {
         self.scope.owner().is_none_or(|own| own.as_str() == owner)
     }
 
@@ -121,6 +126,11 @@ impl Service {
     pub async fn run_of_turn(&self, turn: TurnId) -> Result<RunId, Refusal> {
         let cast = self.own_turn(turn).await?.cast_id;
         Ok(self.runtime().loom().cast(cast).await.map_err(|error| store_refusal(&error))?.run_id)
+    }
+
+    /// Returns the root's cast in a run that the caller has seen.
+    pub async fn cast_of_run(&self, view: &RunView) -> Result<Option<CastView>, Refusal> {
+        self.root_cast(view).await.map_err(|error| store_refusal(&error))
     }
 
     /// Returns the root's cast in a run.

@@ -8,22 +8,23 @@
 //! almost never happens. Doing all checks first each time would charge every step of every run for what now only a
 //! conflict costs.
 //!
-//! The rows that an accepted step writes are in `accepted_rows`, the begin and the end of a group in `group`; the rest
-//! stays together, since every part of it reads or drops the same cached runs.
+//! The rows that an accepted step writes are in `accepted_rows`, those for lists in `digest`, the begin and the end of a
+//! group in `group`; the rest stays together, since every part of it reads or drops the same cached runs.
 
 mod accepted_rows;
+mod digest;
 mod group;
 
 use std::collections::{BTreeSet, HashMap};
 
-use cantrip_canon::{Hash, LoomId, RunId};
+use cantrip_canon::{EntityId, Hash, LoomId, RunId};
 use cantrip_contract::ContractUpsert;
 use cantrip_loom::{
     AppendOutcome, CantripId, Conflict, Dependency, Epoch, Error, Event, LeaseState, MoneyOutcome, Phase, Projection,
     Record, RecordDraft, RootPart, RunPart, RunWriteState, Seq, Step, StepTarget,
 };
 
-use cantrip_spend::{Changes, Decision};
+use cantrip_spend::Changes;
 
 use crate::connection::{DbConnection, SqlStatement};
 use crate::contracts;
@@ -31,10 +32,12 @@ use crate::dialect::LIST;
 use crate::events::{self, StoredStep};
 use crate::failure::StoreFault;
 use crate::ledger::{self, LedgerCache};
+use crate::overview::{CostSum, LoadedDigest};
 use crate::partial_tree::PartialTree;
 use crate::rows::RunRow;
 use crate::value::{Value, values};
 
+use self::accepted_rows::AcceptedStep;
 use self::group::lock_run;
 
 /// A run that is being written to.
@@ -49,6 +52,10 @@ struct LiveRun {
     lease: LeaseState,
     /// The `seq` of the rows that open turns depend on.
     rows: BTreeSet<u64>,
+    /// The fold of its records for lists. None until something needs it, for a run that another process began.
+    digest: Option<LoadedDigest>,
+    /// The known cost of the turns of each entity that closed one.
+    sums: HashMap<EntityId, CostSum>,
     /// The number of the last group that wrote to this run.
     used: u64,
 }
@@ -262,7 +269,18 @@ impl CommitCache {
         let head = Some(head.ok_or_else(|| events::missing_record(Some(run), newest.get()))?);
         let RunRow { key, loom_key, part, lease: tenure } = row;
         let tenure = LeaseState { epoch: tenure.epoch.max(part.epoch), ..tenure };
-        let live = LiveRun { key, loom_key, partial: gathered, part, head, lease: tenure, rows, used: self.groups };
+        let live = LiveRun {
+            key,
+            loom_key,
+            partial: gathered,
+            part,
+            head,
+            lease: tenure,
+            rows,
+            digest: None,
+            sums: HashMap::new(),
+            used: self.groups,
+        };
         self.runs.insert(run, live);
         Ok(())
     }
@@ -372,6 +390,8 @@ impl CommitCache {
                 head: None,
                 lease: LeaseState::default(),
                 rows: BTreeSet::new(),
+                digest: Some(LoadedDigest::default()),
+                sums: HashMap::new(),
                 used: self.groups,
             },
         };
@@ -454,16 +474,6 @@ impl CommitCache {
         live.head = head;
         Ok(Ok(records))
     }
-}
-
-/// The data of a step to write: its records, or the records for the refused case, and the changes of its money and
-/// contracts.
-struct AcceptedStep {
-    drafts: Vec<RecordDraft>,
-    records: Vec<Record>,
-    changes: Box<Changes>,
-    written: Vec<ContractUpsert>,
-    refused: Option<Decision>,
 }
 
 /// The decision about a step before it is written.

@@ -17,6 +17,7 @@ mod ledger;
 pub mod limits;
 mod location;
 mod log_check;
+mod overview;
 mod packed;
 mod partial_tree;
 mod postgres;

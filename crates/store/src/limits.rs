@@ -29,6 +29,12 @@ cantrip_canon::limits! {
     POLL_MS: u64 = 200, "ms";
     /// The number of pages in the write-ahead log after which SQLite checkpoints them into the file.
     CHECKPOINT_PAGES: u32 = 4_000, "pages";
+    /// The number of rows in which one page of a list of runs is searched for. A page of rare runs may be shorter, and
+    /// the next one goes on behind it.
+    LISTED_ROWS_MAX: usize = 10_000, "rows";
+    /// The number of live runs whose state is computed for one page of a list of runs.
+    LISTED_STATES_MAX: usize = 2_000, "runs";
 }
 
+const _: () = assert!(LISTED_STATES_MAX <= LISTED_ROWS_MAX && LISTED_ROWS_MAX > 0);
 const _: () = assert!(GROUP_ORDERS_MAX <= QUEUE_ORDERS_MAX && LIST_VALUES_MAX.is_power_of_two());

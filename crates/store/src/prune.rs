@@ -72,6 +72,12 @@ pub(crate) async fn prune(
     link.execute("DELETE FROM run_events WHERE run_key = ?1 AND seq <= ?2", values![row.key, seq]).await?;
     // A cantrip that was recorded there is recorded again in its loom at its next cast.
     link.execute("DELETE FROM roots WHERE run_key = ?1 AND step_seq <= ?2", values![row.key, seq]).await?;
+    // The row of the run in lists was made from these records.
+    for table in ["run_summaries", "run_marks", "waiting_calls"] {
+        link.execute(&format!("DELETE FROM {table} WHERE run_key = ?1"), values![row.key]).await?;
+    }
+    let sql = "UPDATE casts SET intent = NULL WHERE run_key = ?1 AND step_seq <= ?2";
+    link.execute(sql, values![row.key, seq]).await?;
     Ok(Ok(Anchor { run, seq: Seq::new(seq), hash, at: order.at }))
 }
 

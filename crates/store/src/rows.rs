@@ -261,7 +261,7 @@ pub(crate) async fn steps(link: &mut DbConnection, wanted: &BTreeMap<i64, BTreeS
 }
 
 /// Returns the error for a step that the index names and that does not exist.
-async fn missing_step_error(link: &mut DbConnection, run_key: i64, seq: u64) -> Result<Error, StoreFault> {
+pub(crate) async fn missing_step_error(link: &mut DbConnection, run_key: i64, seq: u64) -> Result<Error, StoreFault> {
     let sql = "SELECT r.run_id, (SELECT max(a.seq) FROM run_anchors a WHERE a.run_key = r.run_key) FROM runs r \
                WHERE r.run_key = ?1";
     let Some(mut row) = link.query_one(sql, values![run_key]).await? else {

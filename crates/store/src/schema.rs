@@ -39,10 +39,17 @@ const MIGRATIONS: &[Migration] = &[
         sqlite: include_str!("../migrations/0006.sqlite.sql"),
         postgres: include_str!("../migrations/0006.postgres.sql"),
     },
+    Migration {
+        sqlite: include_str!("../migrations/0007.sqlite.sql"),
+        postgres: include_str!("../migrations/0007.postgres.sql"),
+    },
 ];
 
 /// The first schema with a ledger.
 const LEDGER: u64 = 2;
+
+/// The first schema with rows for lists of runs.
+const OVERVIEW: u64 = 7;
 
 /// The newest schema that this program knows.
 pub(crate) const KNOWN: u64 = MIGRATIONS.len() as u64;
@@ -110,6 +117,9 @@ pub(crate) async fn migrate(link: &mut DbConnection, at: &str, schema: &str) -> 
             DbConnection::Postgres(_) => migration.postgres,
         };
         link.batch(statements).await?;
+        if number == OVERVIEW && version > 0 {
+            crate::overview::backfill(link).await?;
+        }
         let made_by = concat!("cantrip ", env!("CARGO_PKG_VERSION"));
         let number: u64 = number;
         link.execute("INSERT INTO schema_versions (version, made_by) VALUES (?1, ?2)", values![number, made_by])
@@ -181,6 +191,7 @@ mod tests {
             ("run_events_packed", 8),
             ("retention_removals", 10),
             ("ds_eval_reports", 26),
+            ("run_summaries", 16),
         ];
         assert_eq!(known.len(), MIGRATIONS.len());
         for (migration, (table, width)) in MIGRATIONS.iter().zip(known) {

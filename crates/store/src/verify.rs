@@ -15,6 +15,7 @@ use crate::events::{self, BEFORE, COLUMNS, StoredStep};
 use crate::expected_index::{ExpectedIndex, first_flags};
 use crate::failure::StoreFault;
 use crate::limits::READ_STEPS_MAX;
+use crate::overview::ExpectedOverview;
 use crate::rows::{RUN_COLUMNS, RUN_TABLES, RunRow};
 use crate::store::view;
 use crate::value::values;
@@ -26,8 +27,8 @@ fn damaged(run: Option<RunId>, seq: Option<Seq>, what: &'static str) -> Error {
 impl Store {
     /// Reads everything again and checks it: the hash of every record and body, the chain of every run from its
     /// beginning or its last anchor, that every body that is named exists, that each record follows from those before
-    /// it, and that the index and the rows of runs are what the records say. The first fault is an [`Error::Damaged`]
-    /// with its run and position.
+    /// it, and that the index, the rows of runs and the rows for lists are what the records say. The first fault is an
+    /// [`Error::Damaged`] with its run and position.
     ///
     /// The check uses a few hundred bytes of memory per turn. In a store with pruned records it cannot check that
     /// records follow from those before them, nor the index and the rows of runs, and skips them.
@@ -49,6 +50,8 @@ struct Inspection {
     records: u64,
     /// The rows of the index that the records make.
     expected: ExpectedIndex,
+    /// The rows for lists that the records make.
+    overview: ExpectedOverview,
 }
 
 impl Inspection {
@@ -61,6 +64,7 @@ impl Inspection {
         }
         let anchors = one_number(link, "SELECT count(*) FROM run_anchors").await?;
         let mut inspection = Self { whole: anchors == 0, ..Self::default() };
+        inspection.overview = ExpectedOverview::begin(link).await?;
         let altered = inspection.bodies(link).await?;
         inspection.records(link).await?;
         if altered {
@@ -112,6 +116,9 @@ impl Inspection {
                 after = stored.place;
                 for record in &stored.records {
                     self.record(record, stored.seq)?;
+                }
+                if self.whole {
+                    self.overview.add_step(link, &self.tree, &stored).await?;
                 }
                 if let Some(run) = stored.records.first().map(|record| record.run) {
                     self.rows.entry(run).or_default().insert(stored.seq.get());
@@ -208,7 +215,7 @@ impl Inspection {
         if found != self.turns {
             return Err(damaged(None, None, "the index has more or fewer turns than the records").into());
         }
-        Ok(())
+        std::mem::take(&mut self.overview).compare(link, &self.tree).await
     }
 }
 

@@ -17,7 +17,7 @@ use crate::value::{Value, values};
 
 /// A condition on `entities n`: the record that made the entity was not removed by a retention. Lists leave out
 /// removed entities.
-const ENTITY_IS_KEPT: &str =
+pub(crate) const ENTITY_IS_KEPT: &str =
     "NOT EXISTS (SELECT 1 FROM run_anchors a WHERE a.run_key = n.run_key AND a.seq >= n.step_seq)";
 /// The same condition on `turns t`, by the beginning of the cast.
 const TURN_IS_KEPT: &str = "NOT EXISTS (SELECT 1 FROM casts c JOIN run_anchors a ON a.run_key = c.run_key \
@@ -39,7 +39,7 @@ pub(crate) fn to_page<T>(mut rows: Vec<(i64, T)>, most: usize) -> ListPage<T> {
     ListPage { next, items: rows.into_iter().map(|(_, item)| item).collect() }
 }
 
-async fn loom_key(link: &mut DbConnection, loom: LoomId) -> Result<i64, StoreFault> {
+pub(crate) async fn loom_key(link: &mut DbConnection, loom: LoomId) -> Result<i64, StoreFault> {
     let found = link.query_one("SELECT loom_key FROM looms WHERE loom_id = ?1", values![loom]).await?;
     let key = found.map(|mut row| row.int()).transpose()?;
     Ok(key.ok_or_else(|| Error::not_found("loom", loom))?)

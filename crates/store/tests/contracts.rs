@@ -122,6 +122,7 @@ async fn a_store_without_contracts_gets_them<K: Kit>(kit: K) {
         "ds_artifacts",
         "ds_signatures",
     ];
+    kit.by_hand(support::WITHOUT_OVERVIEW).unwrap();
     for table in support::IMPROVEMENT_TABLES.into_iter().chain(tables) {
         kit.by_hand(&format!("DROP TABLE {table}")).unwrap();
     }

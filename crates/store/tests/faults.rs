@@ -170,6 +170,14 @@ async fn a_row_that_is_not_what_its_records_or_its_hashes_say_is_found<K: Kit>(k
         ("UPDATE casts SET end_seq = end_seq - 1", "UPDATE casts SET end_seq = end_seq + 1"),
         ("UPDATE turns SET first = first + 4", "UPDATE turns SET first = first - 4"),
         ("UPDATE roots SET seq = seq + 1", "UPDATE roots SET seq = seq - 1"),
+        ("UPDATE run_summaries SET phase = 'live'", "UPDATE run_summaries SET phase = 'truncated'"),
+        ("UPDATE run_summaries SET intent = intent || '!'", "UPDATE run_summaries SET intent = substr(intent, 1, 3)"),
+        ("UPDATE run_summaries SET through = through - 1", "UPDATE run_summaries SET through = through + 1"),
+        ("UPDATE run_marks SET name = name || '!'", "UPDATE run_marks SET name = substr(name, 1, length(name) - 1)"),
+        ("UPDATE turns SET worst = worst + 1", "UPDATE turns SET worst = worst - 1"),
+        ("UPDATE turns SET cost_sum = cost_sum + 1", "UPDATE turns SET cost_sum = cost_sum - 1"),
+        ("UPDATE casts SET outcome = 'terminated'", "UPDATE casts SET outcome = 'truncated'"),
+        ("UPDATE entities SET call_index = 1", "UPDATE entities SET call_index = NULL"),
     ] {
         kit.by_hand(change).unwrap();
         let fault = kit.store().verify().await.unwrap_err();
@@ -217,10 +225,10 @@ async fn what_is_written_once_cannot_be_changed_or_deleted<K: Kit>(kit: K) {
 
 async fn a_store_of_a_newer_version_is_refused<K: Kit>(kit: K) {
     two_runs(kit.store()).await;
-    kit.by_hand("INSERT INTO schema_versions (version, made_by) VALUES (7, 'cantrip 9.0')").unwrap();
+    kit.by_hand("INSERT INTO schema_versions (version, made_by) VALUES (8, 'cantrip 9.0')").unwrap();
     let rows = kit.number("SELECT count(*) FROM run_events");
     let refused = kit.again().unwrap_err();
-    assert!(matches!(refused, Error::NewerStore { found: 7, known: 6, .. }), "{refused}");
+    assert!(matches!(refused, Error::NewerStore { found: 8, known: 7, .. }), "{refused}");
     assert_eq!(refused.code(), codes::STORE_FAILED.any());
     assert_eq!(kit.number("SELECT count(*) FROM run_events"), rows);
 }

@@ -254,6 +254,7 @@ async fn a_store_without_datasets_gets_them<K: Kit>(kit: K) {
     let mut weaver = LoomWriter::new(kit.store());
     let episode = weaver.cast("count").await;
     // The store as the version before wrote it.
+    kit.by_hand(support::WITHOUT_OVERVIEW).unwrap();
     for table in IMPROVEMENT_TABLES {
         kit.by_hand(&format!("DROP TABLE {table}")).unwrap();
     }

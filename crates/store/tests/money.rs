@@ -275,6 +275,7 @@ async fn a_store_without_a_ledger_gets_one<K: Kit>(kit: K) {
         "spend_terms",
         "spend_authorizations",
     ];
+    kit.by_hand(support::WITHOUT_OVERVIEW).unwrap();
     for table in support::IMPROVEMENT_TABLES.into_iter().chain(tables) {
         kit.by_hand(&format!("DROP TABLE {table}")).unwrap();
     }

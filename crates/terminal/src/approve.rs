@@ -5,23 +5,22 @@
 //! shell.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io::{self, IsTerminal};
-use std::path::PathBuf;
 
 use cantrip::canon::RunId;
-use cantrip::circle::gate::builtin::{Human, Question, resulting_content, target_path};
+use cantrip::circle::gate::builtin::{Human, Question};
 use cantrip::loom::Actor;
 use cantrip::{Cancel, Cantrip, CastReply, HumanDecision, PendingApproval};
 use cantrip_service::Service;
-use cantrip_spell::{GateKind, Spell};
-use serde_json::Value;
-use similar::TextDiff;
+use cantrip_spell::Spell;
+use cantrip_view::{CallPlaces, ProposalSubject, edit_of, subject_of, trifecta_remedy};
 
 use crate::limits::{DIFF_SHOWN_FILE_BYTES_MAX, DIFF_SHOWN_LINES};
 use crate::present::{cut, say, strip_control};
 use crate::user::TerminalUser;
 use crate::watch::{OutputMode, Viewer};
+
+pub use cantrip_view::danger_sentences as dangers;
 
 const ONCE: &str = "yes, once";
 const FOR_THE_RUN: &str = "yes, for the rest of this run";
@@ -30,14 +29,6 @@ const REFUSE: &str = "no, and say why";
 /// Returns true if a user can see the cast and be asked: it is drawn, and the process has a terminal.
 pub fn can_prompt(shows: OutputMode) -> bool {
     shows.is_drawn() && io::stdin().is_terminal() && io::stderr().is_terminal()
-}
-
-/// Returns one sentence for each file that the call would change and that affects later casts.
-pub fn dangers(reasons: &Value) -> Vec<String> {
-    let text = |reason: &Value, key: &str| reason.get(key).and_then(Value::as_str).map(str::to_owned);
-    let said =
-        |reason: &Value| Some(format!("It would change {}: {}.", text(reason, "path")?, text(reason, "danger")?));
-    reasons.as_array().into_iter().flatten().filter_map(said).collect()
 }
 
 /// Shows a cast until it ends or waits for something that the user at the terminal does not decide. `before_resume` runs
@@ -51,7 +42,8 @@ pub async fn follow_cast(
     mut before_resume: impl AsyncFnMut(),
 ) -> CastReply {
     let mut reply = viewer.watch(cancel, cast).await;
-    let mut approvals = Approvals { spell, shows: viewer.mode(), granted: BTreeSet::new() };
+    let places = CallPlaces::of_spell(spell);
+    let mut approvals = Approvals { places, shows: viewer.mode(), granted: BTreeSet::new() };
     while let Some(run) = approvals.decide_pending(service, &reply).await {
         before_resume().await;
         reply = viewer.watch(cancel, service.resume(cantrip, run, cancel)).await;
@@ -60,14 +52,14 @@ pub async fn follow_cast(
 }
 
 /// The decisions of the user at the terminal about the calls of one run.
-struct Approvals<'a> {
-    spell: &'a Spell,
+struct Approvals {
+    places: CallPlaces,
     shows: OutputMode,
     /// The gates that the user approved for the rest of this run.
     granted: BTreeSet<String>,
 }
 
-impl Approvals<'_> {
+impl Approvals {
     /// Asks about every call that a parked run waits for. Returns the run if it can be resumed now.
     async fn decide_pending(&mut self, service: &Service, reply: &CastReply) -> Option<RunId> {
         let run = reply.run.filter(|_| reply.waits_for_person() && can_prompt(self.shows))?;
@@ -130,43 +122,25 @@ impl Approvals<'_> {
 
     /// Renders the effect of the call.
     fn render_call(&self, call: &PendingApproval) -> String {
-        if let Some(command) = call.args.get("command").and_then(Value::as_str).filter(|_| call.gate == "shell") {
-            return cut_lines(command);
+        if let Some(edit) = edit_of(self.places.roots(), call, DIFF_SHOWN_FILE_BYTES_MAX) {
+            return cut_lines(&edit.unified());
         }
-        match self.difference(call) {
-            Some(difference) => cut_lines(&difference),
-            None => cut(&format!("{}({})", call.gate, call.args), 2_000),
+        match subject_of(&self.places, call) {
+            ProposalSubject::Command { arguments, input: None, .. } => cut_lines(&arguments.join("\n")),
+            ProposalSubject::Command { input: Some(_), .. }
+            | ProposalSubject::File { .. }
+            | ProposalSubject::Address { .. }
+            | ProposalSubject::Child { .. }
+            | ProposalSubject::Money { .. }
+            | ProposalSubject::Question { .. }
+            | ProposalSubject::Call { .. } => cut(&format!("{}({})", call.gate, call.args), 2_000),
         }
-    }
-
-    /// Returns the diff that the call would make to a file.
-    fn difference(&self, call: &PendingApproval) -> Option<String> {
-        let path = target_path(&call.gate, &call.args)?;
-        let file = self.root(&call.gate)?.join(&path);
-        let size = fs::metadata(&file).map_or(0, |found| found.len());
-        if size > DIFF_SHOWN_FILE_BYTES_MAX {
-            return None;
-        }
-        let before = fs::read(&file).ok();
-        let after = resulting_content(&call.gate, &call.args, before.as_deref())?;
-        let (before, after) = (String::from_utf8(before.unwrap_or_default()).ok()?, String::from_utf8(after).ok()?);
-        let difference = TextDiff::from_lines(&before, &after);
-        Some(difference.unified_diff().header(&path, &path).to_string())
-    }
-
-    fn root(&self, name: &str) -> Option<PathBuf> {
-        let gate = self.spell.gates.iter().find(|gate| gate.name == name)?;
-        let GateKind::Files { root: Some(root), .. } = &gate.kind else { return None };
-        Some(self.spell.folder.join(root))
     }
 }
 
 /// Returns the warning for a call under the ward `trifecta`, with the remedy if the call is harmless.
 pub fn trifecta_warning(call: &PendingApproval) -> Option<String> {
-    let reasons = call.reasons.as_array()?;
-    let text = |reason: &Value, key: &str| reason.get(key).and_then(Value::as_str).map(str::to_owned);
-    // Older records have no remedy, only the line for the spell.
-    let remedy = reasons.iter().find_map(|reason| text(reason, "remedy").or_else(|| text(reason, "toml")))?;
+    let remedy = trifecta_remedy(&call.reasons)?;
     Some(format!("It would join private data, untrusted content and a way out; {}.", strip_control(&remedy)))
 }
 

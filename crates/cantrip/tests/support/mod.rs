@@ -378,6 +378,28 @@ mod dying {
     };
 }
 
+    /// Forwards the reads of a person who looks to the inner store.
+    macro_rules! looks_on {
+    ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {
+        impl cantrip_loom::Overview for Dying {
+            $(async fn $name(&self, $($arg: $type),*) -> Result<$result, Error> {
+                cantrip_loom::Overview::$name(&self.store, $($arg),*).await
+            })+
+        }
+    };
+}
+
+    looks_on! {
+        summaries(filter: cantrip_loom::SummaryFilter, page: PageRequest) -> ListPage<cantrip_loom::RunSummary>;
+        summary(run: RunId) -> cantrip_loom::RunSummary;
+        run_counts(owner: Option<cantrip_loom::Actor>, since: Timestamp) -> cantrip_loom::RunCounts;
+        window(leaf: cantrip_canon::TurnId, place: cantrip_loom::WindowPlace, most: usize) -> cantrip_loom::TurnWindow;
+        path_buckets(leaf: cantrip_canon::TurnId, buckets: usize) -> Vec<cantrip_loom::PathBucket>;
+        threads(loom: cantrip_canon::LoomId, page: PageRequest) -> ListPage<cantrip_loom::ThreadSummary>;
+        run_threads(run: RunId) -> Vec<cantrip_loom::ThreadSummary>;
+        waiting_calls(page: PageRequest) -> ListPage<cantrip_loom::WaitingCall>;
+    }
+
     /// Forwards the ledger's methods to the inner store.
     macro_rules! pays_on {
     ($($name:ident($($arg:ident: $type:ty),*) -> $result:ty;)+) => {

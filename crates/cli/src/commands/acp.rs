@@ -9,9 +9,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cantrip::canon::RunId;
 use cantrip::loom::Actor;
+use cantrip_acp::{Agent, EditorUser, SessionRecord, SessionStore};
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_serve::SpellHost;
-use cantrip_serve::acp::{self, Agent, EditorUser, SessionRecord, SessionStore};
 use cantrip_service::SpellCatalog;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
@@ -78,7 +78,7 @@ impl Acp {
     }
 
     fn agent(&self, guard: &Guard) -> Result<(Agent, SpellHost), Refusal> {
-        acp::check_built()?;
+        cantrip_acp::check_built()?;
         let store = Arc::new(store::open_here(self.store.as_deref(), Access::Write)?);
         let person = EditorUser::default();
         let shelf = FileSpellCatalog::new(Arc::clone(&store))?

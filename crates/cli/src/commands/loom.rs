@@ -20,9 +20,10 @@ use crate::args::ids::{self, Part};
 use cantrip_local::store::{self, Access, StoreTarget};
 use cantrip_settings::current_folder;
 use cantrip_terminal::loom::{
-    Diff, ShownThread, Tree, draw_looms, draw_thread, draw_turn, draw_verified, read_diff, read_tree,
+    ShownThread, Tree, draw_diff, draw_looms, draw_thread, draw_turn, draw_verified, read_tree, truncate_diff,
 };
 use cantrip_terminal::present::{Present, say};
+use cantrip_view::Views;
 
 /// Show, fork, replay, compare, verify, rate, export and import looms (the recorded turns of casts).
 #[derive(Debug, clap::Args)]
@@ -188,9 +189,10 @@ impl LoomCommand {
                     Some(a) => Some(ids::turn(&loom, Some(a)).await?),
                     None => None,
                 };
-                let diff = read_diff(&loom, a, b).await?;
-                let diff = if json { diff.truncate() } else { diff };
-                read_reply(guard, json, "difference", diff, Diff::draw).await?
+                let service = service(loom, guard);
+                let diff = Views::of(&service).with_secrets().diff(a, b).await?;
+                let diff = if json { truncate_diff(diff) } else { diff };
+                read_reply(guard, json, "difference", diff, draw_diff).await?
             }
             LoomAction::Reward { turn, value, by, note } => {
                 let turn = ids::turn(&loom, turn.as_deref()).await?;
@@ -199,10 +201,16 @@ impl LoomCommand {
                 let is_success = guarded.reply.reply_type().is_success();
                 (guarded, if is_success { format!("{turn}  reward {value}\n") } else { String::new() })
             }
-            LoomAction::Export(export) => {
-                let of = ids::loom(&loom, export.of()).await?;
-                export.execute(&service(loom, guard), of, json).await?
-            }
+            LoomAction::Export(export) => match export.run() {
+                Some(run) => {
+                    let run = ids::run(&loom, Some(run)).await?;
+                    export.execute_run(&service(loom, guard), run, guard, json).await?
+                }
+                None => {
+                    let of = ids::loom(&loom, export.of()).await?;
+                    export.execute(&service(loom, guard), of, json).await?
+                }
+            },
             LoomAction::Import(import) => import.execute(&loom, guard).await?,
             LoomAction::Verify => verify_store(guard, self.place()?).await,
         };

@@ -72,7 +72,8 @@ pub(super) fn text(line: &impl Serialize) -> Result<String, Error> {
 struct JournalExport<'a, S> {
     store: &'a S,
     records: BoxStream<'a, Result<Record, Error>>,
-    loom: LoomId,
+    /// None if every record belongs to the export.
+    loom: Option<LoomId>,
     redaction: Redaction,
     runs: HashSet<RunId>,
     told: HashSet<Hash>,
@@ -84,10 +85,28 @@ pub(super) fn lines<S: Journal>(
     loom: LoomId,
     redaction: Redaction,
 ) -> impl Stream<Item = Result<String, Error>> + Send + '_ {
+    lines_of(store, store.scan().boxed(), Some(loom), redaction)
+}
+
+/// Returns the lines of one run. They can be imported if no other run is named in them.
+pub(super) fn run_lines<S: Journal>(
+    store: &S,
+    run: RunId,
+    redaction: Redaction,
+) -> impl Stream<Item = Result<String, Error>> + Send + '_ {
+    lines_of(store, store.read(run, Seq::START).boxed(), None, redaction)
+}
+
+fn lines_of<'a, S: Journal>(
+    store: &'a S,
+    records: BoxStream<'a, Result<Record, Error>>,
+    loom: Option<LoomId>,
+    redaction: Redaction,
+) -> impl Stream<Item = Result<String, Error>> + Send + 'a {
     let heading = text(&Heading { format: FORMAT.to_owned(), redacted: redaction.is_on(), v: VERSION });
     let reading = JournalExport {
         store,
-        records: store.scan().boxed(),
+        records,
         loom,
         redaction,
         runs: HashSet::new(),
@@ -108,11 +127,13 @@ pub(super) fn lines<S: Journal>(
 
 impl<S: Journal> JournalExport<'_, S> {
     async fn write_record(&mut self, record: &Record) -> Result<(), Error> {
-        if record.opening()?.is_some_and(|opening| opening.loom_id == self.loom) {
-            self.runs.insert(record.run);
-        }
-        if !self.runs.contains(&record.run) {
-            return Ok(());
+        if let Some(loom) = self.loom {
+            if record.opening()?.is_some_and(|opening| opening.loom_id == loom) {
+                self.runs.insert(record.run);
+            }
+            if !self.runs.contains(&record.run) {
+                return Ok(());
+            }
         }
         // A body may name other bodies: for example a long intent with an image.
         let mut named = body_refs::body_hashes(&record.payload, true)?;

@@ -100,7 +100,8 @@ fn gate_call(record: &GateRecord, redaction: &Redaction) -> Result<(Value, Value
     Ok((Value::Object(common), Value::Object(all)))
 }
 
-fn turn_line(turn: &Turn, medium: &str, redaction: &Redaction) -> Result<Value, Error> {
+/// Returns the line of a turn whose entity acts in this medium.
+pub fn turn_line(turn: &Turn, medium: &str, redaction: &Redaction) -> Result<Value, Error> {
     let calls: Result<Vec<(Value, Value)>, Error> =
         turn.gate_calls.iter().map(|record| gate_call(record, redaction)).collect();
     let (gate_calls, ours): (Vec<Value>, Vec<Value>) = calls?.into_iter().unzip();
@@ -164,7 +165,7 @@ fn status(thread: &Thread) -> Value {
 }
 
 /// Returns a thread as a conversation for training.
-pub(super) fn chat(thread: &Thread, prompt: Option<&str>, redaction: &Redaction) -> Result<Value, Error> {
+pub fn chat(thread: &Thread, prompt: Option<&str>, redaction: &Redaction) -> Result<Value, Error> {
     let told: Vec<_> = messages(thread, prompt).into_iter().map(|(message, _)| message).collect();
     Ok(json!({
         "messages": redaction.redact_value(json::to_value(&told)?),

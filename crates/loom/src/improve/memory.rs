@@ -12,9 +12,10 @@ use cantrip_contract::{
 
 use super::{EvalFilter, Improvements, JobFilter};
 use crate::ledger::list_page;
-use crate::{Error, ListPage, MemoryLoom, PageRequest};
+use crate::views::kept_reads;
+use crate::{Error, ListPage, PageRequest};
 
-/// The rows of a [`MemoryLoom`] about datasets, metrics, jobs and reports.
+/// The rows of a [`MemoryLoom`](crate::MemoryLoom) about datasets, metrics, jobs and reports.
 #[derive(Debug, Default)]
 pub(crate) struct MemoryImprovements {
     datasets: Vec<DatasetRow>,
@@ -188,182 +189,120 @@ impl MemoryImprovements {
     }
 }
 
-impl Improvements for MemoryLoom {
-    async fn datasets(&self, page: PageRequest) -> Result<ListPage<DatasetRow>, Error> {
-        self.with_improvements(|kept| Ok(list_page(page, kept.datasets.iter(), |_| true)))
+kept_reads!(Improvements by with_improvements {
+    fn datasets(page: PageRequest) -> ListPage<DatasetRow> {
+        |kept| Ok(list_page(page, kept.datasets.iter(), |_| true))
     }
-
-    async fn dataset(&self, hash: Hash) -> Result<DatasetRow, Error> {
-        self.with_improvements(|kept| kept.known_dataset(hash).cloned())
-    }
-
-    async fn dataset_examples(
-        &self,
-        hash: Hash,
-        split: Option<Split>,
-        page: PageRequest,
-    ) -> Result<ListPage<DatasetExampleRow>, Error> {
-        let wanted = |row: &DatasetExampleRow| split.is_none_or(|split| row.split == split);
-        self.with_improvements(|kept| {
-            kept.known_dataset(hash)?;
-            let rows = kept.examples.get(&hash).into_iter().flat_map(BTreeMap::values);
-            Ok(list_page(page, rows, wanted))
-        })
-    }
-
-    async fn dataset_example(&self, hash: Hash, example: ExampleId) -> Result<DatasetExampleRow, Error> {
-        self.with_improvements(|kept| {
+    fn dataset(hash: Hash) -> DatasetRow { |kept| kept.known_dataset(hash).cloned() }
+    fn dataset_example(hash: Hash, example: ExampleId) -> DatasetExampleRow {
+        |kept| {
             let found = kept.examples.get(&hash).and_then(|rows| rows.get(&example));
             found.cloned().ok_or_else(|| Error::not_found("example", &example))
-        })
+        }
     }
-
-    async fn dataset_versions(
-        &self,
-        name: Option<DatasetName>,
-        page: PageRequest,
-    ) -> Result<ListPage<DatasetVersionRow>, Error> {
-        let wanted = |row: &DatasetVersionRow| name.as_ref().is_none_or(|name| row.name == *name);
-        self.with_improvements(|kept| Ok(list_page(page, kept.versions.iter(), wanted)))
+    fn dataset_version(name: DatasetName, version: Option<u64>) -> Option<DatasetVersionRow> {
+        |kept| Ok(kept.version(&name, version).cloned())
     }
-
-    async fn dataset_version(
-        &self,
-        name: DatasetName,
-        version: Option<u64>,
-    ) -> Result<Option<DatasetVersionRow>, Error> {
-        self.with_improvements(|kept| Ok(kept.version(&name, version).cloned()))
+    fn verdicts(page: PageRequest) -> ListPage<VerdictRow> {
+        |kept| Ok(list_page(page, kept.verdicts.iter(), |_| true))
     }
-
-    async fn verdicts(&self, page: PageRequest) -> Result<ListPage<VerdictRow>, Error> {
-        self.with_improvements(|kept| Ok(list_page(page, kept.verdicts.iter(), |_| true)))
+    fn verdicts_of(receipt: ReceiptId) -> Vec<VerdictRow> {
+        |kept| Ok(kept.verdicts.iter().filter(|row| row.receipt_id == receipt).cloned().collect())
     }
-
-    async fn verdicts_of(&self, receipt: ReceiptId) -> Result<Vec<VerdictRow>, Error> {
-        self.with_improvements(|kept| {
-            Ok(kept.verdicts.iter().filter(|row| row.receipt_id == receipt).cloned().collect())
-        })
-    }
-
-    async fn metrics(&self, page: PageRequest) -> Result<ListPage<MetricRow>, Error> {
-        self.with_improvements(|kept| Ok(list_page(page, kept.metrics.iter(), |_| true)))
-    }
-
-    async fn metric(&self, hash: Hash) -> Result<MetricRow, Error> {
-        self.with_improvements(|kept| {
+    fn metrics(page: PageRequest) -> ListPage<MetricRow> { |kept| Ok(list_page(page, kept.metrics.iter(), |_| true)) }
+    fn metric(hash: Hash) -> MetricRow {
+        |kept| {
             let found = kept.metrics.iter().find(|row| row.metric_hash == hash);
             found.cloned().ok_or_else(|| Error::not_found("metric", hash))
-        })
+        }
     }
-
-    async fn judge_check(&self, metric: Hash) -> Result<Option<JudgeCheckRow>, Error> {
-        self.with_improvements(|kept| Ok(kept.judge_checks.iter().rev().find(|row| row.metric_hash == metric).cloned()))
+    fn judge_check(metric: Hash) -> Option<JudgeCheckRow> {
+        |kept| Ok(kept.judge_checks.iter().rev().find(|row| row.metric_hash == metric).cloned())
     }
-
-    async fn jobs(&self, wanted: JobFilter, page: PageRequest) -> Result<ListPage<JobRow>, Error> {
-        let fits = |row: &JobRow| wanted.matches(row);
-        self.with_improvements(|kept| {
-            let rows = kept.jobs.iter();
-            Ok(if wanted.latest_first { list_page(page, rows.rev(), fits) } else { list_page(page, rows, fits) })
-        })
-    }
-
-    async fn job(&self, id: JobId) -> Result<JobRow, Error> {
-        self.with_improvements(|kept| kept.known_job(id).cloned())
-    }
-
-    async fn job_of_hash(&self, hash: Hash) -> Result<Option<JobRow>, Error> {
-        self.with_improvements(|kept| Ok(kept.job_where(|row| row.job_hash == hash).cloned()))
-    }
-
-    async fn job_of_run(&self, run: RunId) -> Result<Option<JobRow>, Error> {
-        self.with_improvements(|kept| Ok(kept.job_where(|row| row.run_id == run).cloned()))
-    }
-
-    async fn candidates(&self, job: JobId, page: PageRequest) -> Result<ListPage<CandidateRow>, Error> {
-        self.with_improvements(|kept| {
+    fn job(id: JobId) -> JobRow { |kept| kept.known_job(id).cloned() }
+    fn job_of_hash(hash: Hash) -> Option<JobRow> { |kept| Ok(kept.job_where(|row| row.job_hash == hash).cloned()) }
+    fn job_of_run(run: RunId) -> Option<JobRow> { |kept| Ok(kept.job_where(|row| row.run_id == run).cloned()) }
+    fn candidates(job: JobId, page: PageRequest) -> ListPage<CandidateRow> {
+        |kept| {
             kept.known_job(job)?;
             Ok(list_page(page, kept.candidates.iter(), |row| row.job_id == job))
-        })
+        }
     }
-
-    async fn results(
-        &self,
-        job: JobId,
-        candidate: Option<CandidateId>,
-        page: PageRequest,
-    ) -> Result<ListPage<ExampleResultRow>, Error> {
-        let wanted = |row: &ExampleResultRow| {
-            row.job_id == job && candidate.as_ref().is_none_or(|candidate| row.candidate_id == *candidate)
-        };
-        self.with_improvements(|kept| {
-            kept.known_job(job)?;
-            Ok(list_page(page, kept.results.iter(), wanted))
-        })
+    fn result(trial: TrialRef) -> Option<ExampleResultRow> { |kept| Ok(kept.result(&trial).cloned()) }
+    fn eval_report(id: EvalId) -> EvalReportRow {
+        |kept| kept.eval_report(&id).cloned().ok_or_else(|| Error::not_found("evaluation", &id))
     }
-
-    async fn result(&self, trial: TrialRef) -> Result<Option<ExampleResultRow>, Error> {
-        self.with_improvements(|kept| Ok(kept.result(&trial).cloned()))
-    }
-
-    async fn eval_reports(&self, wanted: EvalFilter, page: PageRequest) -> Result<ListPage<EvalReportRow>, Error> {
-        let found = self.with_improvements(|kept| {
-            let fits = |(report, row): &(EvalReport, EvalReportRow)| {
-                wanted.matches(row.job_id, report)
-                    && kept.eval_report(&row.eval_id).is_some_and(|newest| newest.attempt == row.attempt)
-            };
-            let rows = kept.eval_reports.iter();
-            Ok(if wanted.latest_first { list_page(page, rows.rev(), fits) } else { list_page(page, rows, fits) })
-        })?;
-        Ok(ListPage { items: found.items.into_iter().map(|(_, row)| row).collect(), next: found.next })
-    }
-
-    async fn eval_report(&self, id: EvalId) -> Result<EvalReportRow, Error> {
-        self.with_improvements(|kept| kept.eval_report(&id).cloned().ok_or_else(|| Error::not_found("evaluation", &id)))
-    }
-
-    async fn compile_reports(
-        &self,
-        subject: Option<Subject>,
-        page: PageRequest,
-    ) -> Result<ListPage<CompileReportRow>, Error> {
-        let wanted = |(facts, _): &(CompileFacts, CompileReportRow)| {
-            subject.as_ref().is_none_or(|subject| facts.signature_id == *subject)
-        };
-        let found = self.with_improvements(|kept| Ok(list_page(page, kept.compile_reports.iter(), wanted)))?;
-        Ok(ListPage { items: found.items.into_iter().map(|(_, row)| row).collect(), next: found.next })
-    }
-
-    async fn compile_report(&self, id: ReportId) -> Result<CompileReportRow, Error> {
-        self.with_improvements(|kept| {
+    fn compile_report(id: ReportId) -> CompileReportRow {
+        |kept| {
             let found = kept.compile_reports.iter().rev().map(|(_, row)| row).find(|row| row.report_id == id);
             found.cloned().ok_or_else(|| Error::not_found("compile report", &id))
-        })
+        }
     }
-
-    async fn compile_report_of(&self, job: JobId) -> Result<Option<CompileReportRow>, Error> {
-        self.with_improvements(|kept| {
-            let found = kept.compile_reports.iter().rev().map(|(_, row)| row).find(|row| row.job_id == job);
-            Ok(found.cloned())
-        })
+    fn compile_report_of(job: JobId) -> Option<CompileReportRow> {
+        |kept| Ok(kept.compile_reports.iter().rev().map(|(_, row)| row).find(|row| row.job_id == job).cloned())
     }
-
-    async fn looks(&self, subject: Subject, page: PageRequest) -> Result<ListPage<LookRow>, Error> {
-        self.with_improvements(|kept| Ok(list_page(page, kept.looks.iter(), |row| row.subject == subject)))
+    fn looks(subject: Subject, page: PageRequest) -> ListPage<LookRow> {
+        |kept| Ok(list_page(page, kept.looks.iter(), |row| row.subject == subject))
     }
-
-    async fn look_number(&self, query: LookQuery) -> Result<u64, Error> {
-        self.with_improvements(|kept| {
+    fn look_number(query: LookQuery) -> u64 {
+        |kept| {
             kept.known_dataset(query.dataset_hash)?;
             Ok(kept.look_standing(&query).k())
-        })
+        }
     }
+    fn guards() -> Vec<GuardRow> { |kept| Ok(kept.guards.values().cloned().collect()) }
+    fn guard(signature: SignatureId) -> Option<GuardRow> { |kept| Ok(kept.guards.get(&signature).cloned()) }
+    fn dataset_examples(hash: Hash, split: Option<Split>, page: PageRequest) -> ListPage<DatasetExampleRow> {
+        |kept| {
+            kept.known_dataset(hash)?;
+            let rows = kept.examples.get(&hash).into_iter().flat_map(BTreeMap::values);
+            Ok(list_page(page, rows, |row| split.is_none_or(|split| row.split == split)))
+        }
+    }
+    fn dataset_versions(name: Option<DatasetName>, page: PageRequest) -> ListPage<DatasetVersionRow> {
+        |kept| {
+            let wanted = |row: &DatasetVersionRow| name.as_ref().is_none_or(|name| row.name == *name);
+            Ok(list_page(page, kept.versions.iter(), wanted))
+        }
+    }
+    fn jobs(wanted: JobFilter, page: PageRequest) -> ListPage<JobRow> {
+        |kept| {
+            let (rows, fits) = (kept.jobs.iter(), |row: &JobRow| wanted.matches(row));
+            Ok(if wanted.latest_first { list_page(page, rows.rev(), fits) } else { list_page(page, rows, fits) })
+        }
+    }
+    fn results(job: JobId, candidate: Option<CandidateId>, page: PageRequest) -> ListPage<ExampleResultRow> {
+        |kept| {
+            kept.known_job(job)?;
+            let wanted = |row: &ExampleResultRow| {
+                row.job_id == job && candidate.as_ref().is_none_or(|candidate| row.candidate_id == *candidate)
+            };
+            Ok(list_page(page, kept.results.iter(), wanted))
+        }
+    }
+    also {
+        async fn eval_reports(&self, wanted: EvalFilter, page: PageRequest) -> Result<ListPage<EvalReportRow>, Error> {
+            let found = self.with_improvements(|kept| {
+                let fits = |(report, row): &(EvalReport, EvalReportRow)| {
+                    wanted.matches(row.job_id, report)
+                        && kept.eval_report(&row.eval_id).is_some_and(|newest| newest.attempt == row.attempt)
+                };
+                let rows = kept.eval_reports.iter();
+                Ok(if wanted.latest_first { list_page(page, rows.rev(), fits) } else { list_page(page, rows, fits) })
+            })?;
+            Ok(ListPage { items: found.items.into_iter().map(|(_, row)| row).collect(), next: found.next })
+        }
 
-    async fn guards(&self) -> Result<Vec<GuardRow>, Error> {
-        self.with_improvements(|kept| Ok(kept.guards.values().cloned().collect()))
+        async fn compile_reports(
+            &self,
+            subject: Option<Subject>,
+            page: PageRequest,
+        ) -> Result<ListPage<CompileReportRow>, Error> {
+            let wanted = |(facts, _): &(CompileFacts, CompileReportRow)| {
+                subject.as_ref().is_none_or(|subject| facts.signature_id == *subject)
+            };
+            let found = self.with_improvements(|kept| Ok(list_page(page, kept.compile_reports.iter(), wanted)))?;
+            Ok(ListPage { items: found.items.into_iter().map(|(_, row)| row).collect(), next: found.next })
+        }
     }
-
-    async fn guard(&self, signature: SignatureId) -> Result<Option<GuardRow>, Error> {
-        self.with_improvements(|kept| Ok(kept.guards.get(&signature).cloned()))
-    }
-}
+});

@@ -1,5 +1,7 @@
 //! The views of the tree: turns assembled from their records, paths, threads, lists.
 
+mod overview;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use cantrip_canon::{CastId, EntityId, LoomId, Money, RunId, TurnId};

@@ -2,6 +2,9 @@
 
 mod chart;
 mod curve;
+pub(crate) mod spine;
+mod threads;
 
 pub(crate) use chart::{Bar, Dot, bars, difference, intervals};
 pub(crate) use curve::steps;
+pub(crate) use threads::{Row, is_child, rows, threads};

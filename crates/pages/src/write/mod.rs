@@ -1,11 +1,32 @@
 //! Texts of a page: numbers with their exact value, and values of entities and files as plain, bounded text.
 
+mod diff;
+mod id;
+mod json;
+mod markdown;
+mod money;
+mod paint;
+mod state;
+mod text;
+mod time;
+
 use std::fmt::Display;
 
 use maud::{Markup, html};
-use serde_json::Value;
 
 pub(crate) use cantrip_service::wording::signed;
+pub(crate) use diff::diff;
+pub(crate) use id::{address_text, short_id};
+pub(crate) use json::{json, one_line};
+pub(crate) use markdown::markdown;
+pub(crate) use money::{budget_bar, money, money_of};
+pub(crate) use paint::{numbered_lines, paint};
+pub(crate) use state::{doing_mark, open_mark, orphaned_mark, reply_mark, state_mark, thread_mark, truncation_word};
+pub(crate) use text::{
+    bounded, cut_beginning, cut_text, full_stop, leading_break, prose, sentence, shortened, value_text, visible_text,
+    without_terminal_colours,
+};
+pub(crate) use time::{ago, duration, elapsed, since, time};
 
 /// Returns a number of the report: a text for people, with the exact value and its place in the JSON report beside it.
 pub(crate) fn number(place: &str, value: impl Display, text: &str) -> Markup {
@@ -30,57 +51,45 @@ pub(crate) fn grouped(value: u64) -> String {
     text
 }
 
-/// Returns a value as text: a string as it is, anything else as JSON over several lines, cut to a number of characters.
-pub(crate) fn value_text(value: &Value, chars_max: usize) -> String {
-    if let Value::String(text) = value { bounded(text, chars_max) } else { bounded(&format!("{value:#}"), chars_max) }
-}
-
-/// Returns text with its invisible characters made visible, cut to a number of characters. The cut is told.
-pub(crate) fn bounded(text: &str, chars_max: usize) -> String {
-    let mut shown: String = text.chars().take(chars_max).map(visible).collect();
-    let left = text.chars().count().saturating_sub(chars_max);
-    if left > 0 {
-        shown.push_str(&format!(" … ({} more characters)", grouped(left as u64)));
+/// Returns a number of tokens: with its thousands apart, from a million on as `1.84 M`.
+pub(crate) fn tokens(count: u64) -> String {
+    if count < 1_000_000 {
+        return grouped(count);
     }
-    shown
+    let hundredths = (u128::from(count) + 5_000) / 10_000;
+    let (units, rest) = (u64::try_from(hundredths / 100).unwrap_or(u64::MAX), hundredths % 100);
+    format!("{}.{rest:02} M", grouped(units))
 }
 
-/// Returns text on one line, cut to a number of characters, for a drawing.
-pub(crate) fn shortened(text: &str, chars_max: usize) -> String {
-    let mut shown: String = text.chars().take(chars_max).map(visible).collect();
-    if text.chars().count() > chars_max {
-        shown.push('…');
+/// Returns a size in bytes: `214 KiB`.
+pub(crate) fn bytes(count: usize) -> String {
+    const KIB: usize = 1 << 10;
+    const MIB: usize = 1 << 20;
+    match count {
+        0..KIB => format!("{count} bytes"),
+        KIB..MIB => format!("{} KiB", count.div_ceil(KIB)),
+        MIB.. => format!("{}.{} MiB", count / MIB, count % MIB * 10 / MIB),
     }
-    shown.replace(['\n', '\t'], " ")
 }
 
-/// Returns a character as it is, or its number if it cannot be seen: a control character, a change of direction, a
-/// character without width.
-fn visible(char: char) -> String {
-    let unseen = match char {
-        '\n' | '\t' => false,
-        '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}' => true,
-        other => other.is_control(),
-    };
-    if unseen { format!("⟨U+{:04X}⟩", u32::from(char)) } else { char.to_string() }
+/// Returns a number with its noun: `1 turn`, `2 turns`.
+pub(crate) fn plural(count: u64, one: &str, many: &str) -> String {
+    format!("{} {}", grouped(count), if count == 1 { one } else { many })
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
-    fn a_long_value_is_cut_and_the_cut_is_told() {
-        assert_eq!(value_text(&json!("abcdef"), 4), "abcd … (2 more characters)");
-        assert_eq!(value_text(&json!({"a": 1}), 100), "{\n  \"a\": 1\n}");
+    fn numbers_are_grouped_and_tokens_are_shortened_from_a_million_on() {
         assert_eq!([grouped(0), grouped(999), grouped(1_000), grouped(1_234_567)], ["0", "999", "1,000", "1,234,567"]);
-    }
-
-    #[test]
-    fn characters_that_nobody_sees_are_shown_by_their_number() {
-        assert_eq!(bounded("a\u{202e}b\u{1b}[31m\nc", 100), "a⟨U+202E⟩b⟨U+001B⟩[31m\nc");
+        assert_eq!([tokens(999_999), tokens(1_000_000), tokens(1_844_999)], ["999,999", "1.00 M", "1.84 M"]);
+        assert_eq!(tokens(u64::MAX), "18,446,744,073,709.55 M");
+        assert_eq!(
+            [bytes(1_023), bytes(1_024), bytes(219_136), bytes(10_485_760)],
+            ["1023 bytes", "1 KiB", "214 KiB", "10.0 MiB"]
+        );
     }
 
     #[test]

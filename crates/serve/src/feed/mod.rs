@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use cantrip_service::cantrip::Runtime;
 use cantrip_service::cantrip::canon::RunId;
 
-pub(crate) use feed_event::FeedEvent;
+pub(crate) use feed_event::{Content, FeedEvent, PartReader};
 pub(crate) use run_feed::{FeedCursor, Next, RunFeed, StaleCursor, StartPosition};
 
 use crate::limits::{RESTED_BOARDS_BYTES, RESTED_BOARDS_MAX};
@@ -48,6 +48,11 @@ impl RunFeeds {
         shelf.known.retain(|_, board| board.strong_count() > 0);
         shelf.known.insert(run, Arc::downgrade(&board));
         board
+    }
+
+    /// Returns the feed of a run, if there is one.
+    pub(crate) fn find(&self, run: RunId) -> Option<Arc<RunFeed>> {
+        self.cache().known.get(&run).and_then(Weak::upgrade)
     }
 
     /// Keeps the feed of a run that stopped in this process.

@@ -1,13 +1,14 @@
 //! The ordered events of a run for its viewers. The position of each viewer is in [`cursor`].
 
 mod cursor;
+mod turn_state;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use cantrip_service::cantrip::canon::{self, Clock, RunId};
+use cantrip_service::cantrip::canon::{self, Clock, RunId, Timestamp};
 use cantrip_service::cantrip::loom::{EndedBy, Seq};
 use cantrip_service::cantrip::stream::{
     Emission, Gradient, Item, ItemId, Options, Origin, Processor, StreamEvent, TurnEvent, TurnId, Upsert,
@@ -20,6 +21,8 @@ use tokio::task::JoinHandle;
 use super::feed_event::{Content, FeedEvent};
 use super::record_reader::run_reader;
 use crate::limits::{KEPT_BYTES, KEPT_RUNS, KEPT_TURNS};
+
+use turn_state::{ANSWER, TurnState, child_of};
 
 pub(crate) use cursor::{FeedCursor, Next, StaleCursor, StartPosition};
 
@@ -82,21 +85,6 @@ struct State {
     failed: bool,
 }
 
-#[derive(Default)]
-struct TurnState {
-    started: Option<(u64, Arc<FeedEvent>)>,
-    /// The items in the order in which they appeared.
-    items: Vec<(u64, Arc<FeedEvent>)>,
-    places: HashMap<ItemId, usize>,
-    /// The end of the turn while its sequence number is not known yet.
-    ending: Option<TurnEvent>,
-    end: Option<(u64, Arc<FeedEvent>, Seq)>,
-    opened: u64,
-    bytes: usize,
-    /// True if a watcher in this process writes this turn.
-    live: bool,
-}
-
 #[derive(Debug, Clone)]
 enum Entry {
     Started(TurnId),
@@ -132,8 +120,9 @@ impl State {
         let mut out = Vec::new();
         // A turn that exceeds a bound of the viewer continues unseen; its records still end it.
         drop(self.processor.process(event, self.clock.now(), &mut out));
+        let at = event.timestamp.as_str().parse().ok();
         for emission in out {
-            self.show(emission, live);
+            self.show(emission, live, at);
         }
     }
 
@@ -141,14 +130,16 @@ impl State {
         let mut out = Vec::new();
         self.processor.tick(self.clock.now(), &mut out);
         for emission in out {
-            self.show(emission, true);
+            self.show(emission, true, None);
         }
     }
 
-    fn show(&mut self, emission: Emission, live: bool) {
+    /// Shows an emission. `at` is the time of the event that caused it; without one it is shown as of now.
+    fn show(&mut self, emission: Emission, live: bool, at: Option<Timestamp>) {
+        let at = at.unwrap_or_else(|| self.clock.now().wall);
         match emission {
-            Emission::Upsert(upsert) => self.show_item(upsert),
-            Emission::Turn(event @ TurnEvent::Started { .. }) => self.show_start(event, live),
+            Emission::Upsert(upsert) => self.show_item(upsert, at),
+            Emission::Turn(event @ TurnEvent::Started { .. }) => self.show_start(event, live, at),
             Emission::Turn(event @ (TurnEvent::Complete { .. } | TurnEvent::Error { .. })) => {
                 if let Some(turn) = self.turns.get_mut(event.turn_id())
                     && turn.end.is_none()
@@ -160,24 +151,28 @@ impl State {
     }
 
     /// Starts a turn, or restarts it: then its earlier items are discarded.
-    fn show_start(&mut self, event: TurnEvent, live: bool) {
+    fn show_start(&mut self, event: TurnEvent, live: bool, at: Timestamp) {
         let id = event.turn_id().clone();
+        let child = child_of(&event);
         if self.turns.get(&id).is_some_and(|turn| turn.end.is_some()) {
             return;
         }
         self.forget(&id, false);
         self.again.remove(&id);
         let version = self.put(Entry::Started(id.clone()));
-        let line = Arc::new(FeedEvent::new(Content::Turn(event), None));
+        let line = Arc::new(FeedEvent::new(Content::Turn(event), None).of_child(child.clone()));
         let bytes = line.bytes();
         let started = Some((version, line));
-        self.turns.insert(id, TurnState { started, opened: version, bytes, live, ..TurnState::default() });
+        let since = Some(at);
+        self.turns
+            .insert(id, TurnState { started, opened: version, bytes, live, since, child, ..TurnState::default() });
     }
 
-    fn show_item(&mut self, upsert: Upsert) {
+    fn show_item(&mut self, upsert: Upsert, at: Timestamp) {
         let (id, item) = (upsert.turn_id.clone(), upsert.item_id.clone());
         let Some(turn) = self.turns.get_mut(&id).filter(|turn| turn.end.is_none()) else { return };
-        let line = Arc::new(FeedEvent::new(Content::Upsert(upsert), None));
+        let place = turn.item_place(&upsert, at);
+        let line = Arc::new(FeedEvent::new(Content::Upsert(upsert, place), None).of_child(turn.child.clone()));
         turn.bytes += line.bytes();
         self.version += 1;
         let version = self.version;
@@ -238,7 +233,7 @@ impl State {
                     let mut out = Vec::new();
                     self.processor.close(None, self.clock.now(), &mut out);
                     for emission in out {
-                        self.show(emission, false);
+                        self.show(emission, false, None);
                     }
                     let mut open: Vec<_> = self.open().map(|(opened, id)| (opened, id.clone())).collect();
                     open.sort_unstable_by_key(|(opened, _)| *opened);
@@ -249,6 +244,9 @@ impl State {
                 RecordEffect::Stands { seq, mut told, answers } => {
                     if let Some(answer) = answers.and_then(|by| self.answer(by)) {
                         told["answerItemId"] = answer.as_str().into();
+                    }
+                    if let Some(Entry::Run(old)) = self.runs.back().and_then(|version| self.order.get(version)) {
+                        old.supersede();
                     }
                     let line = Arc::new(FeedEvent::new(Content::Run(told), Some(seq)));
                     let version = self.put(Entry::Run(line));
@@ -274,7 +272,8 @@ impl State {
         let Some(event) = self.turns.get_mut(id).and_then(|turn| turn.ending.take()) else { return };
         let version = self.put(Entry::End(id.clone()));
         let Some(turn) = self.turns.get_mut(id) else { return };
-        turn.end = Some((version, Arc::new(FeedEvent::new(Content::Turn(event), Some(seq))), seq));
+        let line = FeedEvent::new(Content::Turn(event), Some(seq)).of_child(turn.child.clone());
+        turn.end = Some((version, Arc::new(line), seq));
         self.ended_bytes += turn.bytes;
         self.ended.insert((seq, version), id.clone());
         while self.ended.len() > KEPT_TURNS || (self.ended_bytes > KEPT_BYTES && self.ended.len() > 1) {
@@ -292,7 +291,7 @@ impl State {
         let (id, turn) = of_root.next()?;
         match by {
             EndedBy::Done => {
-                let answer = ItemId::new(&format!("{}/answer", id.as_str())).ok()?;
+                let answer = ItemId::new(&format!("{}{ANSWER}", id.as_str())).ok()?;
                 turn.places.contains_key(&answer).then_some(answer)
             }
             EndedBy::Text => {
@@ -323,13 +322,6 @@ impl State {
         if turn.end.is_some() {
             into.push_back(Entry::End(id.clone()));
         }
-    }
-}
-
-impl TurnState {
-    fn is_child(&self) -> bool {
-        let started = self.started.as_ref().map(|(_, line)| line);
-        started.is_some_and(|line| line.is_of_child())
     }
 }
 

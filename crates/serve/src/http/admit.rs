@@ -2,7 +2,8 @@
 //!
 //! The first check is whether the request was meant for this server at all: it names its host once, and a page in a
 //! browser that sends requests to loopback under another host name must not be mistaken for the local user. The second
-//! check is authentication. Only then is anything read.
+//! check is authentication: programs send a bearer token, and people who look at pages a cookie, and neither opens what
+//! the other is for. Only then is anything read.
 
 use std::panic::AssertUnwindSafe;
 use std::time::Instant;
@@ -10,7 +11,9 @@ use std::time::Instant;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, ORIGIN, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{
+    ACCEPT, AUTHORIZATION, CONTENT_LENGTH, HOST, ORIGIN, SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS,
+};
 use axum::http::{HeaderMap, HeaderValue, Response, StatusCode, Version};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::IntoResponse;
@@ -18,10 +21,9 @@ use cantrip_service::cantrip::reply::{Refusal, codes};
 use cantrip_trace::TraceContext;
 use futures_util::FutureExt;
 
-use super::HttpServer;
 use super::answer::{Answer, AnswerCode};
-use super::chat;
 use super::tokens::Bearer;
+use super::{HttpServer, chat, mcp_route, pages};
 
 /// The only route that reveals nothing about any owner.
 pub(super) const HEALTH: &str = "/healthz";
@@ -56,36 +58,105 @@ fn parent_trace(headers: &HeaderMap) -> Option<TraceContext> {
 async fn handle_request(http: HttpServer, mut request: Request, next: Next) -> Response<Body> {
     let began = Instant::now();
     let (method, route) = (request.method().clone(), request.extensions().get::<MatchedPath>().cloned());
-    let chats = chat::is_chat_path(request.uri().path());
-    let admitted = match host_fault(&request) {
-        Some(rule) => {
-            let refusal = Refusal::from(codes::schema("the request", "/host", rule));
-            Err((refusal, Some(StatusCode::BAD_REQUEST)))
-        }
-        None => authenticate(&http, &request).map_err(|refusal| (refusal, None)),
+    let mut response = if is_page(&request, route.as_ref()) {
+        handle_page(&http, request, next).await
+    } else {
+        let chats = chat::is_chat_path(request.uri().path());
+        let response = match check(&http, &request, authenticate) {
+            Ok(bearer) => {
+                request.extensions_mut().insert(bearer);
+                run_handler(&http, request, next).await
+            }
+            Err(refused) => refused.answer(&http).await.into_response(),
+        };
+        for_programs(response, chats)
     };
-    let mut response = match admitted {
-        Ok(bearer) => {
-            request.extensions_mut().insert(bearer);
-            run_handler(&http, request, next).await
-        }
-        Err((refusal, None)) => Answer::of(http.refusal_reply(refusal).await).into_response(),
-        Err((refusal, Some(status))) => {
-            Answer::of(http.refusal_reply(refusal).await).with_status(status).into_response()
-        }
-    };
-    let coded = response.extensions().get::<AnswerCode>().cloned();
     let route = route.as_ref().map_or("none", MatchedPath::as_str);
     http.host().metrics().count_request(method.as_str(), route, response.status().as_u16(), began.elapsed());
-    if let Some(coded) = coded {
+    if let Some(coded) = response.extensions().get::<AnswerCode>() {
         http.host().metrics().count_reply(coded.code);
-        if chats {
-            *response.body_mut() = Body::from(chat::error(&coded).to_string());
-            response.headers_mut().remove(CONTENT_LENGTH);
+    }
+    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
+}
+
+/// Returns true if a person asks for a page: by one of their addresses, or by an unknown one in a browser.
+fn is_page(request: &Request, route: Option<&MatchedPath>) -> bool {
+    let path = request.uri().path();
+    let for_programs = ["/v1", mcp_route::PATH, "/metrics", HEALTH, "/openapi.json"];
+    let is_below =
+        |start: &&str| path.strip_prefix(*start).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    !for_programs.iter().any(is_below) && (route.is_some() || accepts_html(request.headers()))
+}
+
+fn accepts_html(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(ACCEPT).into_iter().filter_map(|accept| accept.to_str().ok());
+    accepted.flat_map(|accept| accept.split(',')).any(|kind| kind.trim().starts_with("text/html"))
+}
+
+/// Answers a request of a browser: with a page also where it is refused.
+async fn handle_page(http: &HttpServer, mut request: Request, next: Next) -> Response<Body> {
+    let entered = match check(http, &request, |_, _| Ok(())) {
+        Ok(()) => Ok(pages::admit(http, &mut request)),
+        Err(refused) => Err(refused),
+    };
+    let reader = pages::Reader::of(http, &request);
+    let (mut response, cookie) = match entered {
+        Ok(Ok(cookie)) => (run_handler(http, request, next).await, cookie),
+        Ok(Err(pages::Barred::Refused(refusal))) => {
+            (Refused { refusal, status: None }.answer(http).await.into_response(), None)
+        }
+        Ok(Err(pages::Barred::SignIn(address))) => (pages::see_other(&address), None),
+        Ok(Err(pages::Barred::Closed)) => (pages::closed(http), None),
+        Err(refused) => (refused.answer(http).await.into_response(), None),
+    };
+    if let Some(notice) = response.extensions().get::<AnswerCode>().and_then(|coded| coded.notice.clone()) {
+        reader.show_fault(&mut response, &notice).await;
+    }
+    if let Some(cookie) = cookie {
+        response.headers_mut().append(SET_COOKIE, cookie);
+    }
+    pages::add_headers(response.headers_mut());
+    response
+}
+
+/// A request that is not admitted.
+struct Refused {
+    refusal: Refusal,
+    status: Option<StatusCode>,
+}
+
+impl Refused {
+    async fn answer(self, http: &HttpServer) -> Answer {
+        let answer = Answer::of(http.refusal_reply(self.refusal).await);
+        match self.status {
+            Some(status) => answer.with_status(status),
+            None => answer,
         }
     }
-    let headers = response.headers_mut();
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+}
+
+/// Checks that the request names its host, and then who sends it.
+fn check<T>(
+    http: &HttpServer,
+    request: &Request,
+    sender: impl FnOnce(&HttpServer, &Request) -> Result<T, Refusal>,
+) -> Result<T, Refused> {
+    match host_fault(request) {
+        Some(rule) => {
+            let refusal = codes::schema("the request", "/host", rule).into();
+            Err(Refused { refusal, status: Some(StatusCode::BAD_REQUEST) })
+        }
+        None => sender(http, request).map_err(|refusal| Refused { refusal, status: None }),
+    }
+}
+
+/// Returns the response in the form that programs expect.
+fn for_programs(mut response: Response<Body>, chats: bool) -> Response<Body> {
+    if let Some(coded) = response.extensions().get::<AnswerCode>().cloned().filter(|_| chats) {
+        *response.body_mut() = Body::from(chat::error(&coded).to_string());
+        response.headers_mut().remove(CONTENT_LENGTH);
+    }
     if response.status() == StatusCode::UNAUTHORIZED {
         response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
     }
@@ -120,7 +191,7 @@ fn host_fault(request: &Request) -> Option<&'static str> {
 
 /// Returns the owner of the request.
 fn authenticate(http: &HttpServer, request: &Request) -> Result<Bearer, Refusal> {
-    match &http.options().tokens {
+    match http.tokens() {
         Some(_) if request.uri().path() == HEALTH => Ok(Bearer::local()),
         Some(tokens) => {
             let token = bearer(request.headers());
@@ -143,7 +214,8 @@ fn bearer(headers: &HeaderMap) -> Option<&str> {
     scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
 }
 
-/// Describes the request by its host, or by the page that sent it, if that is not loopback.
+/// Describes the request by its host, if that is not loopback, or by the page that sent it, if that is not of this port
+/// of loopback.
 fn foreign_origin(request: &Request) -> Option<String> {
     let headers = request.headers();
     let host = match request.uri().authority() {
@@ -155,12 +227,20 @@ fn foreign_origin(request: &Request) -> Option<String> {
     }
     let origin = headers.get(ORIGIN)?.to_str().unwrap_or("?");
     let page = origin.split_once("://").map_or(origin, |(_, page)| page);
-    (!is_loopback(page)).then(|| format!("requests of pages from {origin}"))
+    // A page of another port of this machine is another page, although its cookies are the same.
+    let is_own = is_loopback(page) && host.is_none_or(|host| port(host) == port(page));
+    (!is_own).then(|| format!("requests of pages from {origin}"))
+}
+
+/// Returns the port behind a host, if there is one.
+fn port(host: &str) -> Option<&str> {
+    let behind = host.rsplit_once(']').map_or(host, |(_, behind)| behind);
+    behind.rsplit_once(':').map(|(_, port)| port)
 }
 
 /// Returns true if a host, with its port, is a loopback name or address: not a name that another server could answer
 /// for.
-fn is_loopback(host: &str) -> bool {
+pub(super) fn is_loopback(host: &str) -> bool {
     let name = match host.strip_prefix('[') {
         Some(rest) => rest.split(']').next().unwrap_or_default(),
         None => host.rsplit_once(':').map_or(host, |(name, _)| name),

@@ -1,10 +1,15 @@
 //! A reply over HTTP: its envelope, with the status that follows from its type and code.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER};
 use axum::http::{HeaderValue, Response, StatusCode};
 use axum::response::IntoResponse;
+use cantrip_pages::Notice;
 use cantrip_service::cantrip::reply::{AnyCode, Envelope, GuardedReply};
+
+use super::pages;
 
 /// The response of a handler.
 #[derive(Debug)]
@@ -19,6 +24,8 @@ pub(super) struct Answer {
 pub(super) struct AnswerCode {
     pub(super) code: AnyCode,
     pub(super) message: String,
+    /// The reply as a page shows it, unless it is a success.
+    pub(super) notice: Option<Arc<Notice>>,
 }
 
 impl Answer {
@@ -55,7 +62,8 @@ impl IntoResponse for Answer {
         if let Some(delay) = envelope.retry_after() {
             headers.insert(RETRY_AFTER, HeaderValue::from(delay.as_secs()));
         }
-        let coded = AnswerCode { code: envelope.code(), message: envelope.message().to_owned() };
+        let notice = (!envelope.reply_type().is_success()).then(|| Arc::new(pages::notice_of(&envelope)));
+        let coded = AnswerCode { code: envelope.code(), message: envelope.message().to_owned(), notice };
         response.extensions_mut().insert(coded);
         response
     }

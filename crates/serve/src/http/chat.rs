@@ -348,7 +348,7 @@ impl ChatStream {
             }
             ChatEnd::Refused(envelope) => {
                 let code: AnyCode = envelope.code();
-                piece(&error(&AnswerCode { code, message: envelope.message().to_owned() }))
+                piece(&error(&AnswerCode { code, message: envelope.message().to_owned(), notice: None }))
             }
         }
     }

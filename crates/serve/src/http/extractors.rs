@@ -54,7 +54,7 @@ impl<T: DeserializeOwned + Send> FromRequest<HttpServer> for JsonBody<T> {
 
     async fn from_request(request: Request<Body>, http: &HttpServer) -> Result<Self, Answer> {
         let (parts, body) = request.into_parts();
-        let bytes = read_body(http, &parts, body).await?;
+        let bytes = read_body(http, &parts, body, BODY_BYTES_MAX).await?;
         if !bytes.is_empty() && !is_json(&parts) {
             let refusal = codes::schema("the request", "/content-type", "it must be application/json");
             let answer = Answer::of(http.refusal_reply(refusal.into()).await);
@@ -73,9 +73,14 @@ fn is_json(parts: &Parts) -> bool {
     kind.eq_ignore_ascii_case("application/json")
 }
 
-/// Reads the complete body, within its limits of length and time.
-pub(super) async fn read_body(http: &HttpServer, parts: &Parts, body: Body) -> Result<Vec<u8>, Answer> {
-    match tokio::time::timeout(http.options().body, collect_body(parts, body)).await {
+/// Reads the complete body, of at most this number of bytes and within the limit of time.
+pub(super) async fn read_body(
+    http: &HttpServer,
+    parts: &Parts,
+    body: Body,
+    bytes_max: usize,
+) -> Result<Vec<u8>, Answer> {
+    match tokio::time::timeout(http.options().body, collect_body(parts, body, bytes_max)).await {
         Ok(Ok(bytes)) => Ok(bytes),
         Ok(Err(refusal)) => Err(http.refusal_reply(refusal).await.into()),
         Err(_) => {
@@ -88,17 +93,17 @@ pub(super) async fn read_body(http: &HttpServer, parts: &Parts, body: Body) -> R
     }
 }
 
-async fn collect_body(parts: &Parts, body: Body) -> Result<Vec<u8>, Refusal> {
-    let too_long = |actual: u64| Refusal::from(codes::limit("the body of the request", actual, BODY_BYTES_MAX));
+async fn collect_body(parts: &Parts, body: Body, bytes_max: usize) -> Result<Vec<u8>, Refusal> {
+    let too_long = |actual: u64| Refusal::from(codes::limit("the body of the request", actual, bytes_max));
     let announced = parts.headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse::<u64>().ok());
-    if let Some(bytes) = announced.filter(|bytes| *bytes > BODY_BYTES_MAX as u64) {
+    if let Some(bytes) = announced.filter(|bytes| *bytes > bytes_max as u64) {
         return Err(too_long(bytes));
     }
     let mut bytes = Vec::new();
     let mut pieces = body.into_data_stream();
     while let Some(piece) = pieces.next().await {
         let piece = piece.map_err(|error| codes::unparsable("the body", "its end", error.to_string()))?;
-        if bytes.len() + piece.len() > BODY_BYTES_MAX {
+        if bytes.len() + piece.len() > bytes_max {
             return Err(too_long((bytes.len() + piece.len()) as u64));
         }
         bytes.extend_from_slice(&piece);

@@ -50,12 +50,12 @@ pub(super) fn routes(routes: &mut Routes) {
 /// The position at which the stream starts.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
-struct From {
+pub(super) struct From {
     /// The id of the last event that the client received: the stream continues after it. The header `Last-Event-ID` has
     /// the same meaning.
-    cursor: Option<String>,
+    pub(super) cursor: Option<String>,
     /// `tail`: only events from now on. By default the stream starts at the beginning.
-    from: Option<Tail>,
+    pub(super) from: Option<Tail>,
 }
 
 /// The position at which the stream of events starts, and its pace.
@@ -73,7 +73,7 @@ struct Viewing {
 
 #[derive(Debug, Clone, Copy, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-enum Tail {
+pub(super) enum Tail {
     Tail,
 }
 
@@ -146,11 +146,48 @@ async fn events(
     QueryParams(Viewing { cursor, from, every_delta }): QueryParams<Viewing>,
 ) -> Response<Body> {
     let from = From { cursor, from };
-    let opened = async {
-        let (feed, RunView { newest, .. }) = Feed::of(&caller, run).await?;
-        let begin = begin(&headers, &from, newest)?;
+    let opened = ViewerStream::open(&caller, run, &headers, &from, every_delta == Some(true)).await;
+    let opened = opened.map(|viewing| match viewing {
+        None => StatusCode::NO_CONTENT.into_response(),
+        Some(viewing) => sse_response(stream::unfold(viewing, |mut viewing| async {
+            let text = viewing.next().await?;
+            Some((text, viewing))
+        })),
+    });
+    feed_response(&caller.http, run, opened).await
+}
+
+/// A client that views a run.
+pub(super) struct ViewerStream {
+    feed: Feed,
+    view: FeedCursor,
+    last: Option<Seq>,
+}
+
+/// The next thing that a viewer is sent.
+pub(super) enum ViewerStep {
+    Event(Arc<FeedEvent>),
+    /// Nothing happened for so long that the client needs a sign of life.
+    Heartbeat,
+    /// Nothing happened until the time that the caller set.
+    Nothing,
+    /// The run has ended, and all of it was sent.
+    End,
+}
+
+impl ViewerStream {
+    /// Opens the view of a run; none if the run has ended and the client has seen all of it.
+    pub(super) async fn open(
+        caller: &Caller,
+        run: RunId,
+        headers: &HeaderMap,
+        from: &From,
+        every_delta: bool,
+    ) -> Result<Option<Self>, Refusal> {
+        let (feed, RunView { newest, .. }) = Feed::of(caller, run).await?;
+        let begin = begin(headers, from, newest)?;
         let mut view = caller.http.host().feeds().open_cursor(caller.http.host().runtime(), run);
-        if every_delta == Some(true) {
+        if every_delta {
             view.send_every_delta();
         }
         if !view.wait_for_record(newest).await {
@@ -159,7 +196,7 @@ async fn events(
         if let StartPosition::After(cursor) = begin
             && view.is_over_after(cursor)
         {
-            return Ok(StatusCode::NO_CONTENT.into_response());
+            return Ok(None);
         }
         if let Err(StaleCursor { oldest }) = view.resume(begin) {
             let cursor = match begin {
@@ -168,24 +205,19 @@ async fn events(
             };
             return Err(stale(cursor, oldest, newest));
         }
-        let viewing = ViewerStream { feed, view, last: None };
-        Ok(sse_response(stream::unfold(viewing, |mut viewing| async {
-            let text = viewing.next().await?;
-            Some((text, viewing))
-        })))
-    };
-    feed_response(&caller.http, run, opened.await).await
-}
+        Ok(Some(Self { feed, view, last: None }))
+    }
 
-/// A client that views a run.
-struct ViewerStream {
-    feed: Feed,
-    view: FeedCursor,
-    last: Option<Seq>,
-}
-
-impl ViewerStream {
     async fn next(&mut self) -> Option<Bytes> {
+        match self.next_step(None).await? {
+            ViewerStep::Event(line) => Some(sse_event(&line, &self.feed.redactor)),
+            ViewerStep::Heartbeat | ViewerStep::Nothing => Some(Bytes::from_static(HEARTBEAT)),
+            ViewerStep::End => self.feed.end(),
+        }
+    }
+
+    /// Waits for the next step, at most until `patience` if it is set. Returns none if the connection has to end.
+    pub(super) async fn next_step(&mut self, patience: Option<Instant>) -> Option<ViewerStep> {
         if self.feed.ended {
             return None;
         }
@@ -194,17 +226,21 @@ impl ViewerStream {
             match self.view.next() {
                 Next::Line(line) => {
                     self.last = line.id.or(self.last);
-                    return Some(sse_event(&line, &self.feed.redactor));
+                    return Some(ViewerStep::Event(line));
                 }
-                Next::Over => return self.feed.end(),
+                Next::Over => return Some(ViewerStep::End),
                 // Continues as if the client had reconnected with the last id that it saw. If that id is too old, the
                 // client gets the error when it reconnects.
                 Next::Behind => self.view.resume(self.last.map_or(StartPosition::Start, StartPosition::After)).ok()?,
                 Next::Wait(until) => {
-                    if Instant::now() >= silent {
-                        return Some(Bytes::from_static(b": hb\n\n"));
+                    let now = Instant::now();
+                    if patience.is_some_and(|patience| now >= patience) {
+                        return Some(ViewerStep::Nothing);
                     }
-                    let until = until.map_or(silent, |until| until.min(silent));
+                    if now >= silent {
+                        return Some(ViewerStep::Heartbeat);
+                    }
+                    let until = [until, patience].into_iter().flatten().fold(silent, Instant::min);
                     tokio::select! { biased;
                         () = wait_for_stop(&mut self.feed.stop) => return None,
                         () = self.view.wait_for_change(Some(until)) => {}
@@ -213,21 +249,37 @@ impl ViewerStream {
             }
         }
     }
+
+    pub(super) fn redactor(&self) -> &Redactor {
+        &self.feed.redactor
+    }
+
+    /// Ends the connection with its last event.
+    pub(super) fn end(&mut self) -> Option<Bytes> {
+        self.feed.end()
+    }
 }
+
+/// A comment that shows the client that the connection is alive.
+pub(super) const HEARTBEAT: &[u8] = b": hb\n\n";
 
 fn sse_event(line: &FeedEvent, redactor: &Redactor) -> Bytes {
     let id = line.id.map_or_else(String::new, |seq| format!("id: {seq}\n"));
     Bytes::from(format!("{id}event: {}\ndata: {}\n\n", line.name(), line.text(redactor)))
 }
 
-async fn feed_response(http: &HttpServer, run: RunId, opened: Result<Response<Body>, Refusal>) -> Response<Body> {
+pub(super) async fn feed_response(
+    http: &HttpServer,
+    run: RunId,
+    opened: Result<Response<Body>, Refusal>,
+) -> Response<Body> {
     match opened {
         Ok(response) => response,
         Err(refusal) => Answer::of(http.run_refusal_reply(run, refusal).await).into_response(),
     }
 }
 
-fn sse_response(rest: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
+pub(super) fn sse_response(rest: impl futures_util::Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     event_stream(stream::iter([Bytes::from(format!("retry: {RETRY_MS}\n\n"))]).chain(rest))
 }
 
@@ -321,7 +373,7 @@ impl RecordStream {
                 grown = grown => match grown {
                     Ok(Ok(_)) => {}
                     Ok(Err(error)) => return self.failure_event(&error),
-                    Err(_) => return Some(Bytes::from_static(b": hb\n\n")),
+                    Err(_) => return Some(Bytes::from_static(HEARTBEAT)),
                 },
             }
         }

@@ -3,13 +3,17 @@
 use std::convert::Infallible;
 use std::future::pending;
 use std::io;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use axum::Router;
+use hyper::Request;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -48,10 +52,10 @@ pub(super) async fn accept(
             () = wait_for_stop(&mut stop) => break,
             Some(_) = open.join_next() => {}
             (permit, accepted) = next => match accepted {
-                Ok((stream, _)) => {
+                Ok((stream, peer)) => {
                     let (router, options, stop) = (router.clone(), options.clone(), stop.clone());
                     open.spawn(async move {
-                        connection(stream, router, &options, stop).await;
+                        connection(stream, peer, router, &options, stop).await;
                         drop(permit);
                     });
                 }
@@ -71,13 +75,28 @@ pub(super) async fn accept(
     Ok(())
 }
 
-async fn connection(stream: TcpStream, router: Router, options: &Options, mut stop: watch::Receiver<bool>) {
+/// The address of a connection's other end, as every request on it has it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Peer(pub(super) IpAddr);
+
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    router: Router,
+    options: &Options,
+    mut stop: watch::Receiver<bool>,
+) {
     // The events of a run are small and should arrive at once.
     drop(stream.set_nodelay(true));
     let io = TokioIo::new(StallTimeout::new(stream, options.stall));
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(options.head).max_buf_size(HEAD_BYTES_MAX);
-    let mut serving = pin!(http.serve_connection(io, TowerToHyperService::new(router)));
+    let routed = TowerToHyperService::new(router);
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer.ip()));
+        routed.call(request)
+    });
+    let mut serving = pin!(http.serve_connection(io, service));
     let served = tokio::select! { biased;
         served = &mut serving => served,
         () = wait_for_stop(&mut stop) => {

@@ -9,6 +9,7 @@ use axum::response::IntoResponse;
 use super::HttpServer;
 use super::answer::Answer;
 use super::extractors::{Caller, read_body};
+use crate::limits::BODY_BYTES_MAX;
 
 pub(super) const PATH: &str = "/mcp";
 
@@ -16,7 +17,7 @@ pub(super) const PATH: &str = "/mcp";
 /// protocol.
 pub(super) async fn serve_mcp(State(http): State<HttpServer>, caller: Caller, request: Request) -> Response<Body> {
     let (parts, body) = request.into_parts();
-    let bytes = match read_body(&http, &parts, body).await {
+    let bytes = match read_body(&http, &parts, body, BODY_BYTES_MAX).await {
         Ok(bytes) => bytes,
         Err(answer) => return answer.into_response(),
     };

@@ -4,6 +4,8 @@
 //! can exist without the other. A handler reads the request, calls the [`SpellHost`], and writes the reply's envelope.
 //! A fault of the request itself (an unknown route, a body that is too long, too slow or not JSON) is an envelope as
 //! well.
+//!
+//! The pages for people are beside that table, with sessions of their own; there every fault is a page.
 
 mod admit;
 mod answer;
@@ -21,6 +23,8 @@ mod ledger;
 mod listen;
 mod looms;
 mod mcp_route;
+mod pages;
+mod public_url;
 mod routes;
 mod runs;
 mod server_routes;
@@ -28,12 +32,15 @@ mod tokens;
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
+use std::net::SocketAddr;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::Duration;
 
 use axum::Router;
-use cantrip_service::cantrip::canon::RunId;
+use cantrip_service::cantrip::MachineClock;
+use cantrip_service::cantrip::canon::{Clock, RunId, Timestamp};
 use cantrip_service::cantrip::reply::{Call, Guard, GuardedReply, Refusal};
+use cantrip_view::command::Commands;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
@@ -44,6 +51,7 @@ use crate::limits::{
 use crate::mcp::{McpEndpoint, McpServer};
 use crate::spell_host::local_owner;
 
+pub use public_url::{PublicUrl, PublicUrlFault};
 pub(crate) use tokens::Bearer;
 pub use tokens::Tokens;
 
@@ -69,6 +77,10 @@ pub struct Options {
     pub session_idle: Duration,
     /// The time that active runs have to park when the server stops.
     pub shutdown: Duration,
+    /// The address under which people reach the pages, if the server listens beyond loopback. It needs tokens.
+    pub public_url: Option<PublicUrl>,
+    /// The store as the option `--store` names it, for the commands that pages show; none for the default one.
+    pub store: Option<String>,
 }
 
 impl Default for Options {
@@ -81,6 +93,8 @@ impl Default for Options {
             heartbeat: Duration::from_millis(HEARTBEAT_MS),
             session_idle: Duration::from_millis(MCP_SESSION_IDLE_MS),
             shutdown: Duration::from_millis(SHUTDOWN_MS),
+            public_url: None,
+            store: None,
         }
     }
 }
@@ -94,6 +108,12 @@ struct Inner {
     /// The endpoint at `/mcp`.
     agents: McpEndpoint,
     options: Options,
+    tokens: RwLock<Option<Arc<Tokens>>>,
+    sessions: pages::Sessions,
+    commands: Commands,
+    clock: MachineClock,
+    /// The address that the server listens on, once it does.
+    bound: OnceLock<SocketAddr>,
     under_way: Arc<Semaphore>,
     feeds: Arc<Semaphore>,
     stopping: watch::Sender<bool>,
@@ -116,6 +136,11 @@ impl HttpServer {
         Self(Arc::new(Inner {
             agents,
             host,
+            tokens: RwLock::new(options.tokens.clone().map(Arc::new)),
+            sessions: pages::Sessions::default(),
+            commands: Commands::new(options.store.clone()),
+            clock: MachineClock::new(),
+            bound: OnceLock::new(),
             options,
             under_way: Arc::new(Semaphore::new(REQUESTS_TOGETHER_MAX)),
             feeds: Arc::new(Semaphore::new(FEEDS_MAX)),
@@ -126,12 +151,14 @@ impl HttpServer {
     /// Returns every route, behind the admission checks.
     pub fn router(&self) -> Router {
         let routes = routes::all().into_router().route(mcp_route::PATH, axum::routing::any(mcp_route::serve_mcp));
+        let routes = routes.merge(pages::router());
         admit::with_admission(routes, self.clone()).with_state(self.clone())
     }
 
     /// Serves until `stop` resolves. Then it accepts no more requests, parks every run where it can resume, releases
     /// its lease, and ends the feeds.
     pub async fn serve(self, listener: TcpListener, stop: impl Future<Output = ()>) -> io::Result<()> {
+        let _ = self.0.bound.set(listener.local_addr()?);
         let accepting = listen::accept(listener, self.router(), self.options().clone(), self.stopping());
         let stopping = async {
             stop.await;
@@ -146,6 +173,20 @@ impl HttpServer {
             (served, ()) = serving => served,
             never = self.0.agents.expire_idle(self.options().session_idle) => match never {},
         }
+    }
+
+    /// Replaces the tokens of a server that has some. The sessions of tokens that are gone end.
+    pub fn replace_tokens(&self, tokens: Tokens) {
+        let mut current = self.0.tokens.write().unwrap_or_else(PoisonError::into_inner);
+        if current.is_some() {
+            *current = Some(Arc::new(tokens));
+        }
+    }
+
+    /// Returns a link to the pages of a server with this address, which opens a session of the local owner, once and
+    /// within a minute. Returns none if the machine has no randomness.
+    pub fn open_link(&self, bound: SocketAddr) -> Option<String> {
+        pages::open_link(self, bound)
     }
 
     /// Waits until no run is active, up to the limit: a lease that is not released then expires.
@@ -169,6 +210,32 @@ impl HttpServer {
 
     fn options(&self) -> &Options {
         &self.0.options
+    }
+
+    fn tokens(&self) -> Option<Arc<Tokens>> {
+        self.0.tokens.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn sessions(&self) -> &pages::Sessions {
+        &self.0.sessions
+    }
+
+    /// Returns the commands that pages show.
+    fn commands(&self) -> &Commands {
+        &self.0.commands
+    }
+
+    fn now(&self) -> Timestamp {
+        self.0.clock.now().wall
+    }
+
+    /// Returns true if the server listens on an address that others can reach.
+    fn is_beyond_loopback(&self) -> bool {
+        self.0.bound.get().is_some_and(|bound| !bound.ip().is_loopback())
+    }
+
+    fn port(&self) -> u16 {
+        self.0.bound.get().map_or(0, SocketAddr::port)
     }
 
     fn guard(&self) -> &Guard {

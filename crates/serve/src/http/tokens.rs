@@ -14,7 +14,17 @@ use crate::spell_host::local_owner;
 
 /// The tokens of all owners.
 #[derive(Clone)]
-pub struct Tokens(Vec<(Vec<u8>, Bearer)>);
+pub struct Tokens(Vec<(TokenHash, Bearer)>);
+
+/// The hash of a token, by which a session remembers with which token it was opened.
+#[derive(Clone, PartialEq, Eq)]
+pub(crate) struct TokenHash(Vec<u8>);
+
+impl fmt::Debug for TokenHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TokenHash")
+    }
+}
 
 /// The owner of a token.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -107,10 +117,21 @@ impl Tokens {
 
     /// Returns the owner of the token, if it is valid.
     pub(crate) fn bearer(&self, token: &str) -> Option<&Bearer> {
-        let given = hash_token(token);
+        self.bearer_by_hash(&hash_token(token))
+    }
+
+    /// Returns the hash of the token and its owner, if it is valid.
+    pub(crate) fn verify(&self, token: &str) -> Option<(TokenHash, &Bearer)> {
+        let hash = hash_token(token);
+        let bearer = self.bearer_by_hash(&hash)?;
+        Some((hash, bearer))
+    }
+
+    /// Returns the owner of the token with this hash, if it is still valid.
+    pub(crate) fn bearer_by_hash(&self, given: &TokenHash) -> Option<&Bearer> {
         let mut found = u32::MAX;
-        for (place, (known, _)) in (0_u32..).zip(&self.0) {
-            let same: Choice = known.as_slice().ct_eq(&given);
+        for (place, (TokenHash(known), _)) in (0_u32..).zip(&self.0) {
+            let same: Choice = known.as_slice().ct_eq(&given.0);
             found = u32::conditional_select(&found, &place, same);
         }
         self.0.get(usize::try_from(found).ok()?).map(|(_, bearer)| bearer)
@@ -118,13 +139,13 @@ impl Tokens {
 }
 
 /// Parses an owner as the ledger writes it: a bare name is a user.
-fn parse_owner(owner: &str) -> Result<Actor, String> {
+pub(super) fn parse_owner(owner: &str) -> Result<Actor, String> {
     let known = Payer::from_name(owner).map_err(|fault| fault.to_string())?;
     Actor::new(known.to_string()).map_err(|fault| fault.to_string())
 }
 
-fn hash_token(token: &str) -> Vec<u8> {
-    bytes_hash(token.as_bytes()).to_string().into_bytes()
+fn hash_token(token: &str) -> TokenHash {
+    TokenHash(bytes_hash(token.as_bytes()).to_string().into_bytes())
 }
 
 #[cfg(test)]

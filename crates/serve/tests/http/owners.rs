@@ -14,7 +14,7 @@ use super::support::{Server, answered, refused, server};
 pub(super) const ANN: &str = "token-of-ann-0123456789";
 pub(super) const BOB: &str = "token-of-bob-0123456789";
 const OLGA: &str = "token-of-olga-0123456789";
-const ROOT: &str = "token-of-root-0123456789";
+pub(super) const ROOT: &str = "token-of-root-0123456789";
 
 /// Starts a server with tokens, whose owners may spend a dollar each.
 pub(super) async fn guarded() -> Server {
@@ -40,7 +40,7 @@ async fn payers(server: &Server) -> Vec<String> {
     booked.iter().map(|booked| booked.row.terms().authorization.to_string()).collect()
 }
 
-async fn unfunded() -> Server {
+pub(super) async fn unfunded() -> Server {
     let tokens = Tokens::parse(&format!("ann = {ANN}\nbob = {BOB}\nlocal = {ROOT}\n")).unwrap();
     let options = Options { tokens: Some(tokens), ..Options::default() };
     Server::over(AnyLoom::new(MemoryLoom::new()), options, &[]).await
@@ -251,6 +251,9 @@ async fn a_page_in_a_browser_does_not_reach_loopback_by_another_name() {
         (HOST, format!("127.0.0.1.evil.example:{port}")),
         (ORIGIN, "http://evil.example".to_owned()),
         (ORIGIN, "null".to_owned()),
+        // Another port of this machine is another page.
+        (ORIGIN, "http://localhost:1".to_owned()),
+        (ORIGIN, "http://127.0.0.1".to_owned()),
     ] {
         let request = server.client.get(server.url("/v1/runs")).header(header.clone(), &value);
         let envelope = refused(answered(request).await, 403, codes::REQUEST_REFUSED.any());

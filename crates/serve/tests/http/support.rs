@@ -1,6 +1,6 @@
 //! A server with a few spells, and a client.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use cantrip_reply::AnyCode;
@@ -166,6 +166,7 @@ impl Place {
 pub(super) struct Server {
     pub(super) address: SocketAddr,
     pub(super) host: SpellHost,
+    pub(super) http: HttpServer,
     pub(super) client: reqwest::Client,
     token: Option<String>,
     stop: Option<oneshot::Sender<()>>,
@@ -182,17 +183,28 @@ impl Server {
     }
 
     pub(super) async fn of(runtime: Runtime, loom: AnyLoom, options: Options, more: &[(String, String)]) -> Self {
+        Self::bound(IpAddr::from(Ipv4Addr::LOCALHOST), runtime, loom, options, more).await
+    }
+
+    /// Starts a server that listens on this address.
+    pub(super) async fn bound(
+        listening: IpAddr,
+        runtime: Runtime,
+        loom: AnyLoom,
+        options: Options,
+        more: &[(String, String)],
+    ) -> Self {
         let runtime = runtime.with_approvals(true);
         let host = SpellHost::open(runtime, Book::over(loom, more));
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let listener = TcpListener::bind((listening, 0)).await.unwrap();
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, listener.local_addr().unwrap().port()));
         let (stop, stopped) = oneshot::channel::<()>();
         let http = HttpServer::new(host.clone(), options);
-        let task = tokio::spawn(http.serve(listener, async move { drop(stopped.await) }));
+        let task = tokio::spawn(http.clone().serve(listener, async move { drop(stopped.await) }));
         // The client needs a crypto provider even without encryption; a second install changes nothing.
         drop(rustls::crypto::ring::default_provider().install_default());
         let client = reqwest::Client::builder().no_proxy().build().unwrap();
-        Self { address, host, client, token: None, stop: Some(stop), task }
+        Self { address, host, http, client, token: None, stop: Some(stop), task }
     }
 
     pub(super) fn with_token(mut self, token: &str) -> Self {

@@ -24,20 +24,20 @@ pub enum ChangeKind {
 }
 
 /// One side of a diff.
-#[derive(Debug, Clone, Serialize)]
-struct FileVersion {
-    hash: Hash,
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct FileVersion {
+    pub hash: Hash,
     /// None if only the hash is on record.
-    bytes: Option<usize>,
+    pub bytes: Option<usize>,
 }
 
 /// The change of one file by a run, from the bytes that it found to the bytes that it left.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct FileDiff {
     pub path: String,
     pub touched: ChangeKind,
-    before: Option<FileVersion>,
-    after: Option<FileVersion>,
+    pub before: Option<FileVersion>,
+    pub after: Option<FileVersion>,
     /// The diff in the format of `diff -u` and `patch`; none if one side is not text, or is not on record.
     pub unified: Option<String>,
     /// True if someone else changed the file between two calls of the run; that change is in the diff too.
@@ -45,6 +45,24 @@ pub struct FileDiff {
 }
 
 impl FileDiff {
+    /// Returns the change from one text to another; none stands for a file that does not exist.
+    pub fn of_texts(path: &str, before: Option<&str>, after: Option<&str>) -> Self {
+        let touched = match (before, after) {
+            (None, Some(_)) => ChangeKind::Created,
+            (Some(_), None) => ChangeKind::Deleted,
+            (Some(_), Some(_)) | (None, None) => ChangeKind::Changed,
+        };
+        let version = |text: &str| FileVersion { hash: bytes_hash(text.as_bytes()), bytes: Some(text.len()) };
+        Self {
+            path: path.to_owned(),
+            touched,
+            before: before.map(version),
+            after: after.map(version),
+            unified: Some(unified_diff(path, touched, before.unwrap_or_default(), after.unwrap_or_default())),
+            others_between: false,
+        }
+    }
+
     /// Returns the size before and after, if known.
     pub fn sizes(&self) -> (Option<usize>, Option<usize>) {
         let of = |side: &Option<FileVersion>| side.as_ref().and_then(|side| side.bytes);
@@ -52,7 +70,26 @@ impl FileDiff {
     }
 }
 
+/// The file changes of a run.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct FileDiffs {
+    pub files: Vec<FileDiff>,
+    /// The paths of calls that were begun and may or may not have changed the file.
+    pub unknown: Vec<String>,
+}
+
 impl Service {
+    /// Returns the file changes of a run as values: all of them, or those after one of its turns.
+    pub async fn file_diffs(&self, run: RunId, since: Option<TurnId>) -> Result<FileDiffs, Refusal> {
+        self.own_run(run).await?;
+        let FileHistories { files, unknown } = self.histories(run, since, &GateRoots::default()).await?;
+        let mut diffs = Vec::with_capacity(files.len());
+        for history in files {
+            diffs.extend(self.file_diff(&history).await?);
+        }
+        Ok(FileDiffs { files: diffs, unknown })
+    }
+
     /// Reports the file changes of a run, children included: from the bytes that it found to those that it left, or
     /// since one of its turns. `take` gets each diff in full; the reply is bounded, so it has only the sizes of long
     /// diffs.
@@ -123,7 +160,7 @@ impl Service {
 
     /// Reconstructs the bytes that a call left from those that it found. Returns none if the result does not match the
     /// record.
-    async fn reconstruct(
+    pub(super) async fn reconstruct(
         &self,
         gate: &str,
         args: Option<&Value>,
@@ -139,13 +176,13 @@ impl Service {
 }
 
 /// Returns the text of a side; a missing file counts as empty text.
-fn text(bytes: Option<&[u8]>) -> Option<&str> {
+pub(super) fn text(bytes: Option<&[u8]>) -> Option<&str> {
     let bytes = bytes.unwrap_or_default();
     std::str::from_utf8(bytes).ok().filter(|text| !text.contains('\0'))
 }
 
 /// Returns the difference between two texts of a file, in the format of `diff -u`. `path` is relative.
-pub(crate) fn unified_diff(path: &str, touched: ChangeKind, before: &str, after: &str) -> String {
+pub fn unified_diff(path: &str, touched: ChangeKind, before: &str, after: &str) -> String {
     let side = |letter: &str, absent: bool| if absent { "/dev/null".to_owned() } else { format!("{letter}/{path}") };
     let (from, to) = (side("a", touched == ChangeKind::Created), side("b", touched == ChangeKind::Deleted));
     // After the timeout the diff is longer than necessary, but still correct.

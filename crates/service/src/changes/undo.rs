@@ -15,7 +15,7 @@ use crate::Service;
 /// The reason why a file was left unchanged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-enum SkipReason {
+pub(super) enum SkipReason {
     /// The file has bytes that the run did not write.
     ChangedSince,
     DeletedSince,
@@ -31,7 +31,7 @@ enum SkipReason {
 }
 
 impl SkipReason {
-    const fn state(self) -> &'static str {
+    pub(super) const fn state(self) -> &'static str {
         match self {
             Self::ChangedSince => "changed since",
             Self::DeletedSince => "deleted since",
@@ -64,7 +64,8 @@ struct UndoReport {
 }
 
 /// The action for one file.
-enum UndoDecision {
+#[derive(Debug)]
+pub(super) enum UndoDecision {
     Restore,
     Already,
     Leave(SkipReason),
@@ -73,7 +74,7 @@ enum UndoDecision {
 impl FileHistory {
     /// Decides about the file by its current state. Any bytes that the run itself wrote may be replaced, including
     /// those that an earlier undo restored.
-    fn verdict(&self, now: FileState) -> UndoDecision {
+    pub(super) fn verdict(&self, now: FileState) -> UndoDecision {
         let chosen = self.first_selected();
         let Some(first) = self.steps.get(chosen) else { return UndoDecision::Already };
         let target = hash_before(&first.change);
@@ -175,7 +176,7 @@ impl Service {
         Ok(undone)
     }
 
-    async fn check_undoable(&self, run: RunId) -> Result<(), Refusal> {
+    pub(super) async fn check_undoable(&self, run: RunId) -> Result<(), Refusal> {
         let stored = |error| store_refusal(&error);
         let view = self.runtime().loom().run(run).await.map_err(stored)?;
         if view.copied {

@@ -25,9 +25,12 @@ impl PartialTree {
         let mut turns: BTreeSet<TurnId> = BTreeSet::new();
         // A fold that an entity made after another entity branched off from it is not valid for that other entity.
         let mut until = u64::MAX;
-        let mut since = u64::MAX;
+        let (mut since, mut through) = (u64::MAX, 0);
         for stretch in path {
-            since = since.min(stretch.from);
+            if !stretch.turns.is_empty() {
+                since = since.min(stretch.from);
+                through = through.max(stretch.from + stretch.turns.len() as u64 - 1);
+            }
             lineage.insert(stretch.entity_key, until);
             turns.extend(&stretch.turns);
             if !stretch.forked {
@@ -38,10 +41,11 @@ impl PartialTree {
         let sql = format!(
             "SELECT f.entity_key, f.after_id, f.seq, {COLUMNS} FROM folds f JOIN turns w ON w.turn_id = f.after_id \
              JOIN run_events e ON e.run_key = f.run_key AND e.seq = f.step_seq {BEFORE} \
-             WHERE w.sequence >= ?1 AND f.entity_key IN ({LIST}) ORDER BY f.fold_key"
+             WHERE w.sequence >= ?1 AND w.sequence <= ?2 AND f.entity_key IN ({LIST}) ORDER BY f.fold_key"
         );
         let mut found = Vec::new();
-        for mut row in link.query_in_list(&sql, values![since], lineage.keys().map(|key| Value::from(*key))).await? {
+        let entities = lineage.keys().map(|key| Value::from(*key));
+        for mut row in link.query_in_list(&sql, values![since, through], entities).await? {
             let (of, after, seq) = (row.int()?, row.id()?, row.count()?);
             if turns.contains(&after) {
                 let stored = StoredStep::read(&mut row)?;

@@ -103,6 +103,17 @@ pub(crate) const IMPROVEMENT_TABLES: [&str; 13] = [
     "ds_datasets",
 ];
 
+/// The statements that take back the seventh migration. A store after them is as version 6 wrote it.
+pub(crate) const WITHOUT_OVERVIEW: &str = "DROP TABLE run_summaries; DROP TABLE run_marks; DROP TABLE waiting_calls; \
+     DROP INDEX entities_of_run; DROP INDEX entities_of_parent; DROP INDEX turns_with_faults; \
+     ALTER TABLE roots DROP COLUMN crystal; \
+     ALTER TABLE entities DROP COLUMN cantrip_id; ALTER TABLE entities DROP COLUMN parent_key; \
+     ALTER TABLE entities DROP COLUMN parent_sequence; ALTER TABLE entities DROP COLUMN call_id; \
+     ALTER TABLE entities DROP COLUMN call_index; ALTER TABLE entities DROP COLUMN environment; \
+     ALTER TABLE casts DROP COLUMN intent; ALTER TABLE casts DROP COLUMN outcome; ALTER TABLE casts DROP COLUMN reason; \
+     ALTER TABLE turns DROP COLUMN worst; ALTER TABLE turns DROP COLUMN cost_sum; \
+     ALTER TABLE turns DROP COLUMN currency; DELETE FROM schema_versions WHERE version >= 7";
+
 /// The rule of the schema by which a database refuses a statement, in the words of each dialect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum RefusedBy {

@@ -11,7 +11,7 @@ use cantrip::{Runtime, store_refusal};
 use cantrip_reply::Refusal;
 use serde::Serialize;
 
-pub use diff::{Diff, read_diff};
+pub use diff::{draw_diff, truncate_diff};
 pub use replay::draw_replay;
 pub use tree::{Tree, read_tree};
 pub use turns::{draw_looms, draw_thread, draw_turn, draw_verified};

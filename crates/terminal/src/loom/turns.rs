@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::fmt::Write;
 
 use cantrip::loom::{
-    Closing, Content, CostTotal, EndedBy, GateRecord, OutputRecord, RemovedCounts, Settlement, Strategy, ThreadState,
-    Turn, VerifyReport, render,
+    Closing, Content, CostTotal, GateRecord, OutputRecord, RemovedCounts, Settlement, Strategy, ThreadState, Turn,
+    VerifyReport, render,
 };
 use cantrip_reply::ReplyType;
+use cantrip_view::closing_text;
 use serde_json::Value;
 
 use super::{LoomRow, ShownThread, count_noun};
@@ -228,16 +229,6 @@ pub(super) fn state(turn: &Turn) -> String {
         Closing::Truncated { .. } => colour(ReplyType::Denied),
     };
     format!("{style}{}{style:#}", closing_text(&turn.closing))
-}
-
-pub(super) fn closing_text(closing: &Closing) -> String {
-    match closing {
-        Closing::Open => "went on".to_owned(),
-        Closing::Sealed { .. } => "sealed".to_owned(),
-        Closing::Terminated { ended_by: EndedBy::Done } => "terminated (done)".to_owned(),
-        Closing::Terminated { ended_by: EndedBy::Text } => "terminated (text)".to_owned(),
-        Closing::Truncated { reason, .. } => format!("truncated ({})", reason.as_str()),
-    }
 }
 
 pub(super) const fn thread_state(state: ThreadState) -> &'static str {

@@ -22,7 +22,7 @@ fn greetings() -> [(&'static str, Value); 2] {
 pub(super) async fn findings() -> Vec<Finding> {
     let mut findings = Vec::new();
     for (command, params) in greetings() {
-        if command == "acp" && cantrip_serve::acp::check_built().is_err() {
+        if command == "acp" && cantrip_acp::check_built().is_err() {
             findings.push(Finding::absent(command, "not in this build; --features full has it"));
             continue;
         }

@@ -2,13 +2,15 @@
 
 use std::path::PathBuf;
 
-use cantrip::canon::LoomId;
+use cantrip::canon::{LoomId, RunId};
 use cantrip::loom::AnyLoom;
 use cantrip::loom::export::{Format, Imported, Redaction, import_journal, import_turns};
 use cantrip::{loom_id_for, store_refusal};
 use cantrip_canon::json;
 use cantrip_reply::{Call, Guard, Refusal, codes};
 use cantrip_service::Service;
+use cantrip_view::{ExportFormat as RunFormat, Views};
+use futures_util::TryStreamExt;
 use serde_json::{Value, json};
 
 use crate::args::input_files;
@@ -22,11 +24,16 @@ use crate::commands::export_lines::ExportLines;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:\n  cantrip loom export > turns.jsonl\n  \
                         cantrip loom export --format journal --no-redact --out backup.jsonl\n  \
-                        cantrip loom export analyst --format chat")]
+                        cantrip loom export analyst --format chat\n  \
+                        cantrip loom export --run @last --format markdown")]
 pub(super) struct Export {
     /// A loom (or the name of its spell), or the id of anything in it.
     #[arg(value_name = "LOOM")]
     of: Option<String>,
+
+    /// Export only this run with its children: its id or a prefix of it, or @last.
+    #[arg(long, value_name = "RUN", conflicts_with = "of")]
+    run: Option<String>,
 
     #[arg(long, value_enum, default_value = "turns")]
     format: ExportFormat,
@@ -48,8 +55,10 @@ enum ExportFormat {
     Journal,
     /// One line per thread, with its messages.
     Chat,
-    /// One line per thread, with its messages, rewards and outcome.
+    /// One line per thread, with its messages, rewards and outcome. Not with --run.
     Trajectories,
+    /// The thread as a text for people. Only with --run.
+    Markdown,
 }
 
 impl Export {
@@ -57,15 +66,53 @@ impl Export {
         self.of.as_deref()
     }
 
-    pub(super) async fn execute(&self, service: &Service, of: LoomId, json: bool) -> Result<CommandReply, Refusal> {
-        let hint = "cantrip loom export --json --out turns.jsonl";
+    pub(super) fn run(&self) -> Option<&str> {
+        self.run.as_deref()
+    }
+
+    pub(super) async fn execute_run(
+        &self,
+        service: &Service,
+        run: RunId,
+        guard: &Guard,
+        json: bool,
+    ) -> Result<CommandReply, Refusal> {
+        let format = match self.format {
+            ExportFormat::Turns => RunFormat::Turns,
+            ExportFormat::Journal => RunFormat::Journal,
+            ExportFormat::Chat => RunFormat::Chat,
+            ExportFormat::Markdown => RunFormat::Markdown,
+            ExportFormat::Trajectories => {
+                return Err(codes::config_invalid("--format", "trajectories", "exports a whole loom, not a run").into());
+            }
+        };
+        let views = Views::of(service);
+        let views = if self.no_redact { views.with_secrets() } else { views };
+        let mut exported = views.export(run, format).await?;
+        let hint = "cantrip loom export --run @last --json --out turns.jsonl";
         let mut lines = ExportLines::open(self.out.as_deref(), json, hint)?;
+        let mut count = 0_u64;
+        while let Some(line) = exported.try_next().await? {
+            lines.write(line.strip_suffix('\n').unwrap_or(&line));
+            count += 1;
+        }
+        lines.end()?;
+        let filled = codes::read(format!("export of {run}")).data(json!({ "lines": count }));
+        Ok((guard.call(Call::surface("export"), |rb| async { rb.success(filled) }).await, String::new()))
+    }
+
+    pub(super) async fn execute(&self, service: &Service, of: LoomId, json: bool) -> Result<CommandReply, Refusal> {
         let format = match self.format {
             ExportFormat::Turns => Format::Turns,
             ExportFormat::Journal => Format::Journal,
             ExportFormat::Chat => Format::Chat,
             ExportFormat::Trajectories => Format::Trajectories,
+            ExportFormat::Markdown => {
+                return Err(codes::config_invalid("--format", "markdown", "exports one run: give --run RUN").into());
+            }
         };
+        let hint = "cantrip loom export --json --out turns.jsonl";
+        let mut lines = ExportLines::open(self.out.as_deref(), json, hint)?;
         let redaction = if self.no_redact { Redaction::Off } else { Redaction::default() };
         let guarded = service.export(of, format, redaction, |line| lines.write(&line)).await;
         lines.end()?;
