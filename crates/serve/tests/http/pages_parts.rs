@@ -239,3 +239,14 @@ async fn no_part_holds_a_secret_and_no_text_becomes_an_element() {
     assert!(!all.contains("<img") && !all.contains("<script"), "{all}");
     assert!(all.contains("&lt;img src=x onerror=alert(1)&gt;"), "{all}");
 }
+
+#[tokio::test]
+async fn the_page_of_a_long_run_that_nobody_followed_has_its_last_turns_and_none_of_them_open() {
+    let server = with_spell(long(60)).await;
+    let run = server.cast("long").await;
+    server.until(&run, "terminated").await;
+    let shown = articles(&page(&server, &format!("/runs/{run}")).await);
+    assert!((1..=40).contains(&shown.len()), "{} turns", shown.len());
+    assert!(shown.values().all(|article| !article.contains(" data-open")), "{shown:?}");
+    assert!(shown.values().any(|article| article.contains("data-sequence=\"61\"")), "{:?}", shown.keys());
+}
