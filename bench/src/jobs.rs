@@ -1,4 +1,4 @@
-//! What does a job add to its trials, how long do its statistics take, and how long does a large one take to go on?
+//! The time that a job adds to its trials, the time of its statistics, and the time until a large job goes on.
 //!
 //! The same predicts are made bare and as the trials of an evaluation, on one SQLite file each, eight at a time. Then the
 //! statistics of as many examples are computed. Then a job with 100,000 rows that ran out of its calls is continued, and

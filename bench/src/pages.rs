@@ -1,4 +1,4 @@
-//! What does a person who looks wait for? The reads behind a page, on stores that are large and on stores that are not.
+//! The time of the reads behind a page, on large and on small stores.
 //!
 //! Everything is read from one SQLite file, as a server does it. A bare number says as much about the machine as about
 //! the code, so each row has the ratio to the same read on a small store, or at another place of the same thread. Wall

@@ -1,4 +1,4 @@
-//! What would a call do that waits for a person?
+//! The effect of a call that waits for a person, as data.
 //!
 //! Every surface shows the same thing: the difference of a file, the arguments of a program, an address with its host.
 //! A difference is made against the file as it is now, because that is the file that the call would change.

@@ -1,4 +1,4 @@
-//! What did a compile find?
+//! The report of a compile: its winner, its candidates and their costs.
 //!
 //! The body names every candidate with its parents, what it scored on the holdout split, and how the winner did on the
 //! test split. It is computed from the rows and the records of the job, so that anybody can compute it again and

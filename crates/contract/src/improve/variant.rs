@@ -1,4 +1,4 @@
-//! What does a compile change in a spell, and how is the changed spell named?
+//! A variant of a spell: the parts that a compile changed, and the name of the changed spell.
 //!
 //! A spell lives in a file of its user. A variant is that spell with other texts and narrower wards: a patch beside the
 //! id of the cantrip that it changes. Its id is cut from the hash of both, so equal patches of one spell are one

@@ -1,4 +1,4 @@
-//! Who looks at a page? Sessions of people in browsers.
+//! The sessions of people in browsers.
 //!
 //! A cookie holds 256 random bits, and the server keeps only their hash, so whoever reads its memory later cannot use
 //! it. A session ends with its token: each lookup asks again whether the token is still valid. The cookie opens pages
